@@ -1,0 +1,71 @@
+# Patchbay's contract with people and CI. `make help` lists the targets.
+SHELL := /bin/bash
+GO ?= go
+export CGO_ENABLED ?= 0
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+GOLANGCI_LINT_VERSION := v2.11.4
+GOBIN_DIR := $(shell $(GO) env GOPATH)/bin
+GOLANGCI_LINT := $(GOBIN_DIR)/golangci-lint
+
+HOSTS ?= 2
+FUZZTIME ?= 10s
+# Extra arguments for `go test`, such as TESTFLAGS='-run TestAgentRecord -v'.
+TESTFLAGS ?=
+# Packages of the unit tests; narrow it while working on one.
+PKGS ?= ./...
+
+# TESTSUM reads `go test -json`, shows failures and skips with their reasons, and closes with the counts.
+TESTSUM := $(GO) run ./tools/testsum
+
+.PHONY: help build check fmt vet lint test lab-up lab-down lab-status integration fuzz bench-openflow ci tools
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+
+build: ## static bin/patchbay and bin/lab, version stamped
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/patchbay ./cmd/patchbay
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/lab ./cmd/lab
+
+check: fmt vet lint test ## format, vet, lint, import direction, unit tests with -race
+
+fmt:
+	@out=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "gofmt -w these files:"; echo "$$out"; exit 1; fi
+
+vet:
+	$(GO) vet ./...
+	$(GO) vet -tags integration ./...
+
+lint: $(GOLANGCI_LINT)
+	$(GOLANGCI_LINT) run --build-tags integration ./...
+
+$(GOLANGCI_LINT):
+	$(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
+
+tools: $(GOLANGCI_LINT) ## install the linter
+
+test:
+	@CGO_ENABLED=1 $(GO) test -race -json $(TESTFLAGS) $(PKGS) | $(TESTSUM)
+
+lab-up: build ## start the real cloud on this machine: RabbitMQ, MariaDB, neutron-server, HOSTS=2 switches (root)
+	bin/lab up --hosts $(HOSTS)
+
+lab-down: build ## stop it and leave nothing behind
+	bin/lab down
+
+lab-status: build ## what runs, where, and which agents neutron-server sees
+	bin/lab status
+
+integration: build ## tests against real RabbitMQ, Open vSwitch, neutron-server and Python peers (root)
+	@CGO_ENABLED=1 $(GO) test -race -p 1 -count 1 -timeout 20m -tags integration -json \
+		-run "$$(tools/integration-tests names)" $(TESTFLAGS) $$(tools/integration-tests packages) | $(TESTSUM)
+
+fuzz: ## every fuzz target for FUZZTIME=10s
+	@tools/fuzz-all $(FUZZTIME)
+
+bench-openflow: ## the OpenFlow package beside ovs-ofctl, in one run (root)
+	PATCHBAY_BENCH=1 $(GO) test -count 1 -tags integration -run TestBesideOfctl -v ./openflow/
+
+ci: ## exactly what CI does
+	bash .ci/run

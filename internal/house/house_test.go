@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package house
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/patchbay-sdn/patchbay/"
+
+// mayImport says which packages of this module each package may import, by path prefix. A package that is not listed
+// fails the test: its place in the direction of imports has to be decided first, and written here and in
+// docs/architecture.md.
+var mayImport = map[string][]string{
+	"openflow":         {},
+	"oslo/config":      {},
+	"oslo/messaging":   {},
+	"internal/tables":  {},
+	"internal/options": {"oslo/config", "oslo/messaging"},
+	"internal/neutron": {"oslo/messaging"},
+	"internal/ovsdb":   {},
+	"internal/observe": {},
+	"internal/house":   {},
+	"internal/agent": {
+		"openflow", "oslo", "internal/options", "internal/neutron", "internal/ovsdb", "internal/observe", "internal/tables",
+	},
+	"lab":          {"lab"},
+	"lab/broker":   {},
+	"lab/vswitch":  {},
+	"cmd/lab":      {"lab"},
+	"cmd/patchbay": {"openflow", "oslo", "internal"},
+	"tools":        {},
+}
+
+type listed struct {
+	ImportPath string
+	Name       string
+	Doc        string
+	Imports    []string
+	GoFiles    []string
+}
+
+func packages(t *testing.T) []listed {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Name,Doc,Imports,GoFiles", module+"...")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var all []listed
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p listed
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+}
+
+// rule finds the entry of mayImport with the longest prefix of the package's path.
+func rule(path string) (string, bool) {
+	best, found := "", false
+	for prefix := range mayImport {
+		if under(path, prefix) && len(prefix) >= len(best) {
+			best, found = prefix, true
+		}
+	}
+	return best, found
+}
+
+func under(path, prefix string) bool {
+	return path == prefix || strings.HasPrefix(path, prefix+"/")
+}
+
+func TestImportsGoOneWay(t *testing.T) {
+	for _, p := range packages(t) {
+		path := strings.TrimPrefix(p.ImportPath, module)
+		name, ok := rule(path)
+		if !ok {
+			t.Errorf("%s has no entry in mayImport: decide what it may import", path)
+			continue
+		}
+	imports:
+		for _, imp := range p.Imports {
+			other, ours := strings.CutPrefix(imp, module)
+			if !ours || under(other, name) {
+				continue
+			}
+			for _, allowed := range mayImport[name] {
+				if under(other, allowed) {
+					continue imports
+				}
+			}
+			t.Errorf("%s imports %s: not in the direction of docs/architecture.md", path, other)
+		}
+	}
+}
+
+func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
+	for _, p := range packages(t) {
+		if len(p.GoFiles) > 0 && len(p.Doc) < 40 {
+			t.Errorf("%s: no package comment that a newcomer could start from (%q)", p.ImportPath, p.Doc)
+		}
+	}
+}
+
+func TestFiles(t *testing.T) {
+	root := filepath.Join("..", "..")
+	err := filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && path != root && strings.HasPrefix(d.Name(), ".") {
+			return filepath.SkipDir
+		}
+		if d.IsDir() || filepath.Ext(path) != ".go" {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if !bytes.HasPrefix(text, []byte("// SPDX-License-Identifier: Apache-2.0\n")) {
+			t.Errorf("%s does not begin with the licence line", path)
+		}
+		if lines := bytes.Count(text, []byte("\n")); lines > 600 && !strings.HasSuffix(path, "_test.go") {
+			t.Errorf("%s has %d lines; 600 is what one reads in a sitting", path, lines)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
