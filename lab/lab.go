@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/gophercloud/gophercloud/v2"
+
+	"github.com/patchbay-sdn/patchbay/lab/broker"
+	"github.com/patchbay-sdn/patchbay/lab/daemon"
+)
+
+// lockTimeout is how long a command waits for another one to finish.
+const lockTimeout = 3 * time.Minute
+
+// Options say which lab is meant and how it should be. The zero value means the default lab as it is.
+type Options struct {
+	// Dir is the lab's directory; empty means the value of [EnvDir] or else [DefaultDir].
+	Dir string
+	// Hosts is the least number of hosts after Up; Up never takes hosts away.
+	Hosts int
+	// SkipInstall leaves missing packages missing.
+	SkipInstall bool
+	// Report, if set, is told of every finished step. Calls are not concurrent.
+	Report func(Progress)
+}
+
+// Lab is a running lab.
+type Lab struct {
+	dir  string
+	link string // in the root namespace
+	http *http.Client
+	api  *gophercloud.ServiceClient
+
+	mu    sync.Mutex
+	state state
+}
+
+func newLab(dir string) *Lab {
+	// Connections are not kept: a test that looks for leaked goroutines should find none of ours.
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 2 * time.Minute}
+	return &Lab{dir: dir, link: linkFor(dir), http: client}
+}
+
+// Open returns the lab that runs, or ErrNotUp.
+func Open(o Options) (*Lab, error) {
+	dir, err := resolveDir(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	s, err := readState(dir)
+	if err != nil {
+		return nil, err
+	}
+	if !s.Ready {
+		return nil, fmt.Errorf("%w: it was left half made in %s; up completes it, down removes it", ErrNotUp, dir)
+	}
+	l := newLab(dir)
+	l.state = s
+	l.api = newClient(l)
+	return l, nil
+}
+
+// Up makes the lab run: what is missing is made, what is there is left alone.
+func Up(ctx context.Context, o Options) (*Lab, error) {
+	if os.Geteuid() != 0 {
+		return nil, errors.New("the lab needs root: it makes network namespaces")
+	}
+	dir, err := resolveDir(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	l := newLab(dir)
+	if err := l.makeDir(); err != nil {
+		return nil, err
+	}
+	release, err := lockFile(l.path("lock"), os.O_CREATE|os.O_RDWR, lockTimeout)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	// Programs that a killed Up was waiting for; they may be half way through what is about to be done.
+	if _, err := daemon.Sweep(l.path("jobs")); err != nil {
+		return nil, err
+	}
+	if err := l.plan(o.Hosts); err != nil {
+		return nil, err
+	}
+	if err := runSteps(ctx, l.steps(o.SkipInstall), o.Report); err != nil {
+		return nil, err
+	}
+	if err := l.update(func(s *state) error { s.Ready = true; return nil }); err != nil {
+		return nil, err
+	}
+	l.api = newClient(l)
+	return l, nil
+}
+
+func (l *Lab) makeDir() error {
+	if err := os.MkdirAll(l.dir, 0o755); err != nil {
+		return fmt.Errorf("making the lab's directory: %w", err)
+	}
+	// A directory that another user made could make root write, and Down remove, where that user likes.
+	info, err := os.Lstat(l.dir)
+	if err != nil {
+		return fmt.Errorf("looking at the lab's directory: %w", err)
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !info.IsDir() || !ok || st.Uid != 0 || info.Mode().Perm()&0o022 != 0 {
+		return fmt.Errorf("%s is not a directory that only root may write to", l.dir)
+	}
+	entries, err := os.ReadDir(l.dir)
+	if err != nil {
+		return fmt.Errorf("looking at the lab's directory: %w", err)
+	}
+	for _, e := range entries {
+		switch e.Name() {
+		case "lock", "state.json", "state.lock", "state.json.new":
+			return nil
+		}
+	}
+	if len(entries) > 0 {
+		// Down removes the whole directory.
+		return fmt.Errorf("%s is not empty and not a lab's", l.dir)
+	}
+	return nil
+}
+
+// plan decides, once and for all, on names and numbers, and writes them down before anything is made.
+func (l *Lab) plan(hosts int) error {
+	if hosts > maxHosts {
+		return fmt.Errorf("%d hosts are more than the %d there are addresses for", hosts, maxHosts)
+	}
+	// Labs in other directories choose from the same ranges and ports. A lock on the directory leaves no file behind.
+	release, err := lockFile("/run", os.O_RDONLY, lockTimeout)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return l.update(func(s *state) error {
+		if s.Created.IsZero() {
+			if err := l.choose(s); err != nil {
+				return err
+			}
+		}
+		for n := len(s.Hosts) + 1; n <= hosts; n++ {
+			s.Hosts = append(s.Hosts, "hv"+strconv.Itoa(n))
+		}
+		return nil
+	})
+}
+
+func (l *Lab) choose(s *state) error {
+	taken, err := takenPrefixes()
+	if err != nil {
+		return err
+	}
+	s.Created = time.Now().UTC().Truncate(time.Second)
+	s.Prefix = prefixFor(l.dir)
+	if s.Range, err = pickRange(taken); err != nil {
+		return err
+	}
+	if s.APIPort, err = pickPort("127.0.0.1", 9696); err != nil {
+		return err
+	}
+	if s.DBPort, err = pickPort("127.0.0.1", 13306); err != nil {
+		return err
+	}
+	// On an address of our own; only somebody who listens on all addresses can be in the way.
+	if s.BrokerPort, err = pickPort("", 5672); err != nil {
+		return err
+	}
+	_, err = os.Stat(netnsDir)
+	s.MadeNetnsDir = errors.Is(err, os.ErrNotExist)
+	return nil
+}
+
+// steps is all that a lab consists of, in its order.
+func (l *Lab) steps(skipInstall bool) []step {
+	steps := []step{
+		{name: "packages", run: func(ctx context.Context) (string, error) {
+			if skipInstall {
+				return "not looked at", nil
+			}
+			names, err := Install(ctx)
+			if err != nil || len(names) == 0 {
+				return "present", err
+			}
+			return "installed " + strings.Join(names, " "), nil
+		}},
+		{name: "fabric", after: []string{"packages"}, run: l.ensureFabric},
+		{name: "database", after: []string{"packages"}, run: l.ensureDatabase},
+		{name: "broker", after: []string{"fabric"}, run: l.ensureBroker},
+		{name: "schema", after: []string{"database"}, run: func(ctx context.Context) (string, error) {
+			if err := l.writeServerConfig(); err != nil {
+				return "", err
+			}
+			return l.ensureSchema(ctx)
+		}},
+		{name: "server", after: []string{"schema", "broker"}, run: l.ensureServer},
+	}
+	for _, h := range l.Hosts() {
+		steps = append(steps, step{name: "host " + h.name, after: []string{"fabric"}, run: h.ensure})
+	}
+	return steps
+}
+
+// AddHost adds one host to the running lab.
+func (l *Lab) AddHost(ctx context.Context, report func(Progress)) (*Host, error) {
+	release, err := lockFile(l.path("lock"), os.O_CREATE|os.O_RDWR, lockTimeout)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	if err := l.plan(len(l.snapshot().Hosts) + 1); err != nil {
+		return nil, err
+	}
+	hosts := l.Hosts()
+	h := hosts[len(hosts)-1]
+	if err := runSteps(ctx, []step{{name: "host " + h.name, run: h.ensure}}, report); err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// Dir is the lab's directory.
+func (l *Lab) Dir() string { return l.dir }
+
+func (l *Lab) path(elem ...string) string { return filepath.Join(append([]string{l.dir}, elem...)...) }
+
+// Hosts are all hosts in order.
+func (l *Lab) Hosts() []*Host {
+	var hosts []*Host
+	for _, name := range l.snapshot().Hosts {
+		hosts = append(hosts, l.host(name))
+	}
+	return hosts
+}
+
+// Host is the n-th host, counted from 1. It panics when there are fewer: a test that asks for a host it did not order is
+// wrong.
+func (l *Lab) Host(n int) *Host { return l.Hosts()[n-1] }
+
+// HostNamed finds a host by the name it has in Neutron.
+func (l *Lab) HostNamed(name string) (*Host, error) {
+	for _, h := range l.Hosts() {
+		if h.name == name {
+			return h, nil
+		}
+	}
+	return nil, fmt.Errorf("there is no host %q; there are: %s", name, strings.Join(l.snapshot().Hosts, " "))
+}
+
+// Broker is the lab's RabbitMQ node.
+func (l *Lab) Broker() (*broker.Broker, error) { return broker.Open(l.brokerConfig()) }
+
+// Neutron is a client of the Networking API, as an administrator.
+func (l *Lab) Neutron() *gophercloud.ServiceClient { return l.api }
