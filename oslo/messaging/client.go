@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package messaging
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"time"
+)
+
+// Config describes a Client. URL, Program and Host are required.
+type Config struct {
+	URL      URL
+	Exchange string // control_exchange; default "openstack"
+	Rabbit   Rabbit // start from DefaultRabbit; the URL's query is applied on top
+
+	Program string // names the connection and the queues, e.g. "neutron-openvswitch-agent"
+	Host    string // the server name that directed messages carry, e.g. DEFAULT.host
+
+	// Context gives the fields of the request context to send with a call or cast; nil sends none.
+	Context func(context.Context) map[string]any
+
+	// Timeout bounds a call whose context has no deadline (rpc_response_timeout; default 60 s). Each time a method times
+	// out its bound doubles, up to MaxTimeout (rpc_response_max_timeout; default 10 times Timeout). It is never lowered.
+	Timeout, MaxTimeout time.Duration
+
+	// QueueTTL is how long the broker keeps this client's queues without a consumer; default the smaller of
+	// rabbit_transient_queues_ttl and MaxQueueTTL.
+	QueueTTL time.Duration
+	// Instance tells apart several clients of one program on one host, when use_queue_manager makes queue names
+	// stable; default 1.
+	Instance int
+	// MaxInFlight bounds the calls that wait for a reply; further calls wait for their turn. Default 1024.
+	MaxInFlight int
+	// MaxMessage bounds the size of a received message after decompression; default 256 MiB.
+	MaxMessage int64
+
+	// OnEvent is told what happens to the connection and the queues; see [Event]. Nil ignores events.
+	OnEvent func(Event)
+
+	// Dial replaces the TCP dialer, and Rand the source of jitter (uniform in [0,1)). Both are optional.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+	Rand func() float64
+}
+
+func (cfg *Config) fill() error {
+	for name, value := range cfg.URL.Query {
+		if err := cfg.Rabbit.Set(name, value); err != nil {
+			return fmt.Errorf("transport URL: %w", err)
+		}
+	}
+	if err := cfg.Rabbit.validate(); err != nil {
+		return err
+	}
+	if cfg.Program == "" || cfg.Host == "" {
+		return errors.New("messaging: Config.Program and Config.Host are required")
+	}
+	if cfg.URL.Transport == "" {
+		return errors.New("messaging: Config.URL is required")
+	}
+	if cfg.Exchange == "" {
+		cfg.Exchange = "openstack"
+	}
+	if cfg.Timeout <= 0 {
+		cfg.Timeout = time.Minute
+	}
+	if cfg.MaxTimeout <= 0 {
+		cfg.MaxTimeout = 10 * cfg.Timeout
+	}
+	if cfg.Instance == 0 {
+		cfg.Instance = 1
+	}
+	if cfg.MaxInFlight <= 0 {
+		cfg.MaxInFlight = 1024
+	}
+	if cfg.MaxMessage <= 0 {
+		cfg.MaxMessage = 256 << 20
+	}
+	if cfg.OnEvent == nil {
+		cfg.OnEvent = func(Event) {}
+	}
+	if cfg.Dial == nil {
+		cfg.Dial = (&net.Dialer{}).DialContext
+	}
+	if cfg.Rand == nil {
+		cfg.Rand = rand.Float64
+	}
+	return nil
+}
+
+// Client is one connection to the broker, kept up in the background, for calling, casting and serving. Its methods may
+// be used by many goroutines.
+type Client struct {
+	cfg    Config
+	layout layout
+	hosts  []Host // shuffled once
+
+	seen     *seenIDs
+	timeouts timeouts
+	slots    chan struct{} // one per call in flight
+	work     chan job
+	gone     goneQueues
+
+	eventMu sync.Mutex
+
+	mu           sync.Mutex
+	changed      chan struct{} // closed and replaced whenever something below changes
+	sess         *session      // the connection to publish on, nil while there is none
+	repliesReady bool          // the reply queue is consumed on sess
+	wantReplies  bool
+	service      *Service
+	serviceGen   int // counts Serve calls; appliedGen follows when the broker has what was asked for
+	appliedGen   int
+	lastErr      error // why there is no connection or no service
+	waiters      map[string]chan *wire
+	workers      int
+	closing      bool
+	feeds        map[string]*feed // by queue; what is known about a queue across connections
+
+	handling context.Context // given to handlers; ends when Close begins
+	stopWork context.CancelFunc
+	running  context.Context // ends when Close is done with the broker
+	stopRun  context.CancelFunc
+	ran      chan struct{} // closed when the connection's goroutine has ended
+	busy     sync.WaitGroup
+	replying sync.WaitGroup
+	reading  sync.WaitGroup
+}
+
+// Open checks the configuration and begins to connect in the background. It does not wait for the broker: calls and
+// Serve do, within their deadlines, and events tell how it goes.
+func Open(cfg Config) (*Client, error) {
+	if err := cfg.fill(); err != nil {
+		return nil, err
+	}
+	c := &Client{
+		cfg:     cfg,
+		layout:  newLayout(&cfg, newID),
+		hosts:   cfg.URL.hosts(),
+		seen:    newSeenIDs(seenMax),
+		slots:   make(chan struct{}, cfg.MaxInFlight),
+		work:    make(chan job),
+		changed: make(chan struct{}),
+		waiters: map[string]chan *wire{},
+		feeds:   map[string]*feed{},
+		ran:     make(chan struct{}),
+	}
+	c.timeouts.initial, c.timeouts.max = cfg.Timeout, cfg.MaxTimeout
+	if cfg.Rabbit.TLS {
+		// Missing files and unknown versions are configuration errors, better reported now than on every attempt.
+		if _, _, err := cfg.Rabbit.tlsConfig(c.hosts[0].Name); err != nil {
+			return nil, err
+		}
+	}
+	for i := len(c.hosts) - 1; i > 0; i-- {
+		j := int(cfg.Rand() * float64(i+1))
+		c.hosts[i], c.hosts[j] = c.hosts[j], c.hosts[i]
+	}
+	c.handling, c.stopWork = context.WithCancel(context.Background())
+	c.running, c.stopRun = context.WithCancel(context.Background())
+	go c.run()
+	return c, nil
+}
+
+// emit hands events out one at a time.
+func (c *Client) emit(e Event) {
+	c.eventMu.Lock()
+	defer c.eventMu.Unlock()
+	c.cfg.OnEvent(e)
+}
+
+// update changes the shared state under its lock and wakes whoever waits for a change.
+func (c *Client) update(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f()
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// await waits until cond, which is called with the lock held, is true. It fails when ctx ends or the client closes.
+func (c *Client) await(ctx context.Context, cond func() bool) error {
+	for {
+		c.mu.Lock()
+		ok, closing, changed := cond(), c.closing, c.changed
+		c.mu.Unlock()
+		switch {
+		case closing:
+			return ErrClosed
+		case ok:
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-changed:
+		}
+	}
+}
+
+// session waits for a connection to publish on, and for the reply queue too if replies is set.
+func (c *Client) session(ctx context.Context, replies bool) (*session, error) {
+	var s *session
+	err := c.await(ctx, func() bool {
+		s = c.sess
+		return s != nil && (!replies || c.repliesReady)
+	})
+	return s, err
+}
+
+// Ready waits until the client is connected.
+func (c *Client) Ready(ctx context.Context) error {
+	if _, err := c.session(ctx, false); err != nil {
+		return c.explain(err)
+	}
+	return nil
+}
+
+// explain adds why there is no connection to the error of a context that ended waiting for one.
+func (c *Client) explain(err error) error {
+	if last := c.trouble(); last != nil && !errors.Is(err, ErrClosed) {
+		return fmt.Errorf("%w: %w", err, last)
+	}
+	return err
+}
+
+func (c *Client) isClosing() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closing
+}
+
+func (c *Client) trouble() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lastErr
+}
+
+// run keeps one connection up until the client closes.
+func (c *Client) run() {
+	defer close(c.ran)
+	next, failures := 0, 0
+	began := time.Now()
+	for c.running.Err() == nil {
+		host := c.hosts[next%len(c.hosts)]
+		if c.cfg.Rabbit.FailoverStrategy == "shuffle" {
+			host = c.hosts[int(c.cfg.Rand()*float64(len(c.hosts)))]
+		}
+		s, err := c.connect(host)
+		if err == nil {
+			err = s.run(began)
+			if s.complete {
+				failures = 0
+			}
+			if c.isClosing() {
+				return
+			}
+			c.update(func() { c.lastErr = err })
+			c.emit(Disconnected{host.Addr(), err})
+			began = time.Now()
+			if s.complete {
+				// The same host again first: most disconnects are not the broker's end.
+				c.sleep(reconnectDelay(c.cfg.Rabbit, c.cfg.Rand))
+				continue
+			}
+		}
+		failures++
+		next++
+		delay := retryDelay(c.cfg.Rabbit, failures, len(c.hosts), c.cfg.Rand)
+		if isInternalError(err) {
+			// A queue's home node is just coming or going; hurrying makes it worse.
+			delay = max(delay, 2*time.Second)
+		}
+		c.update(func() { c.lastErr = err })
+		if s == nil && c.running.Err() == nil {
+			c.emit(ConnectFailed{host.Addr(), err, delay})
+		}
+		c.sleep(delay)
+	}
+}
+
+func (c *Client) sleep(d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-c.running.Done():
+	}
+}
+
+// reconnectDelay spreads the hosts that lost the same broker at the same moment.
+func reconnectDelay(r Rabbit, rnd func() float64) time.Duration {
+	return time.Duration(float64(r.ReconnectDelay)*(0.5+rnd()) + float64(r.ReconnectSplay)*rnd())
+}
+
+// retryDelay is the pause after the given number of failures in a row. The other hosts of the list are tried quickly;
+// after each round the pause grows by the backoff, up to the maximum. It is drawn from the upper half of that value.
+func retryDelay(r Rabbit, failures, hosts int, rnd func() float64) time.Duration {
+	if failures%hosts != 0 {
+		return time.Duration(float64(r.RetryInterval) / 4 * rnd())
+	}
+	d := r.RetryInterval + time.Duration(failures/hosts-1)*r.RetryBackoff
+	if r.IntervalMax > 0 {
+		d = min(d, r.IntervalMax)
+	}
+	return time.Duration(float64(d) * (0.5 + 0.5*rnd()))
+}
+
+// Close ends serving and calling, waits for handlers that are running and for their replies, deletes this client's queues
+// and closes the connection. When ctx ends first the connection is cut instead, and the queues expire by themselves.
+// Calls in flight end with ErrClosed.
+func (c *Client) Close(ctx context.Context) error {
+	already := false
+	c.update(func() { already, c.closing = c.closing, true })
+	if already {
+		return ErrClosed
+	}
+	c.stopWork()
+
+	idle := make(chan struct{})
+	go func() {
+		c.busy.Wait()
+		c.replying.Wait()
+		close(idle)
+	}()
+	var err error
+	select {
+	case <-idle:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	c.mu.Lock()
+	s := c.sess
+	c.mu.Unlock()
+	if s != nil {
+		err = errors.Join(err, s.close(ctx))
+	}
+	c.stopRun()
+	select {
+	case <-c.ran:
+		c.reading.Wait()
+	case <-ctx.Done():
+		err = errors.Join(err, ctx.Err())
+	}
+	if err != nil {
+		return fmt.Errorf("closing: %w", err)
+	}
+	return nil
+}

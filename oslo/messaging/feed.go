@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package messaging
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync/atomic"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// feedKind says what a consumed queue is for.
+type feedKind int
+
+const (
+	feedReplies feedKind = iota // replies to our calls
+	feedPrivate                 // our copy of fanout messages, and directed messages
+	feedShared                  // a topic's queue, shared with other servers
+	feedStream                  // a topic's fanout stream
+)
+
+// feed is a queue to consume, and what is known about it across connections.
+type feed struct {
+	kind  feedKind
+	queue queue
+
+	made   bool   // it has existed with all its bindings: losing it loses messages
+	gap    string // why messages were missed, until that is reported
+	offset atomic.Int64
+}
+
+// own tells whether nobody but us consumes the queue.
+func (f *feed) own() bool { return f.kind == feedReplies || f.kind == feedPrivate }
+
+// reader is a feed being consumed on one connection.
+type reader struct {
+	feed       *feed
+	ch         *amqp.Channel
+	tag        string
+	deliveries <-chan amqp.Delivery
+	bound      map[binding]bool
+}
+
+type setupError struct {
+	queue string
+	err   error
+}
+
+func (e *setupError) Error() string { return fmt.Sprintf("setting up queue %s: %v", e.queue, e.err) }
+func (e *setupError) Unwrap() error { return e.err }
+
+// wanted lists the feeds that should be consumed now, each with its bindings, replies first. A connection carries calls
+// as soon as the reply queue is there, whatever becomes of the rest.
+func (c *Client) wanted() (feeds []*feed, binds map[*feed][]binding, gen int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	binds = map[*feed][]binding{}
+	add := func(kind feedKind, q queue, b []binding) {
+		f := c.feeds[q.name]
+		if f == nil {
+			f = &feed{kind: kind, queue: q}
+			f.offset.Store(-1)
+			c.feeds[q.name] = f
+		}
+		feeds = append(feeds, f)
+		binds[f] = b
+	}
+	l := &c.layout
+	if c.wantReplies {
+		add(feedReplies, l.own(l.replyQ), nil)
+	}
+	if c.service == nil {
+		return feeds, binds, c.serviceGen
+	}
+	private := make([]binding, 0, 2*len(c.service.Topics))
+	for _, topic := range c.service.Topics {
+		private = append(private, binding{l.controlExchange(), topic + "." + c.cfg.Host})
+		if !l.rabbit.StreamFanout {
+			private = append(private, binding{l.fanoutExchange(topic), topic})
+		}
+	}
+	add(feedPrivate, l.own(l.privateQ), private)
+	for _, topic := range c.service.Topics {
+		if l.rabbit.StreamFanout {
+			add(feedStream, l.stream(topic), []binding{{l.fanoutExchange(topic), topic}})
+		}
+		if c.service.Shared {
+			add(feedShared, l.shared(topic), []binding{{l.controlExchange(), topic}})
+		}
+	}
+	return feeds, binds, c.serviceGen
+}
+
+func (c *Client) ownQueues() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var names []string
+	for name, f := range c.feeds {
+		if f.own() {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// apply makes what is consumed equal to what is wanted. It is run by the session's own goroutine only.
+func (s *session) apply(first bool) error {
+	c := s.c
+	feeds, binds, gen := c.wanted()
+	if first && (len(feeds) == 0 || feeds[0].kind != feedReplies) {
+		c.update(func() { c.sess = s })
+	}
+	for _, f := range feeds {
+		r := s.readers[f.queue.name]
+		var err error
+		if r == nil {
+			err = s.attach(f, binds[f])
+		} else {
+			err = s.rebind(r, binds[f])
+		}
+		if err != nil {
+			return &setupError{f.queue.name, err}
+		}
+		if f.kind == feedReplies && r == nil {
+			c.update(func() { c.sess, c.repliesReady = s, true })
+		}
+	}
+	for name, r := range s.readers {
+		if !slices.Contains(feeds, r.feed) {
+			// The topic of a shared queue or stream is no longer served; the queue stays for others.
+			delete(s.readers, name)
+			if err := r.ch.Cancel(r.tag, false); err != nil {
+				return &setupError{name, err}
+			}
+		}
+	}
+	c.mu.Lock()
+	news := c.appliedGen < gen
+	c.mu.Unlock()
+	if news {
+		c.update(func() { c.appliedGen, c.lastErr = max(c.appliedGen, gen), nil })
+	}
+	return nil
+}
+
+// attach makes the queue, binds it and begins to consume.
+func (s *session) attach(f *feed, binds []binding) error {
+	if f.made {
+		if err := s.checkLoss(f, binds); err != nil {
+			return err
+		}
+	}
+	if err := s.declareQueue(f); err != nil {
+		return err
+	}
+	r := &reader{feed: f, tag: "1", bound: map[binding]bool{}}
+	if err := s.rebind(r, binds); err != nil {
+		return err
+	}
+	f.made = true
+	if f.gap != "" {
+		reason := f.gap
+		f.gap = ""
+		s.c.emit(Gap{f.queue.name, reason})
+	}
+	if err := s.consume(r); err != nil {
+		if refused(err, amqp.NotFound) && f.own() {
+			// Declared and yet not found: its home node has gone and left the name behind. Make it anew next time.
+			_ = s.declaring(func(ch *amqp.Channel) error {
+				_, err := ch.QueueDelete(f.queue.name, false, false, false)
+				return err
+			})
+		}
+		return err
+	}
+	s.readers[f.queue.name] = r
+	s.c.reading.Go(func() { s.read(r) })
+	return nil
+}
+
+// checkLoss finds out whether messages may have been missed since the feed was last consumed: because the queue is gone,
+// or because an exchange is gone and took the queue's binding with it.
+func (s *session) checkLoss(f *feed, binds []binding) error {
+	if f.kind != feedPrivate && f.kind != feedStream {
+		return nil
+	}
+	err := s.declaring(func(ch *amqp.Channel) error {
+		_, err := ch.QueueDeclarePassive(f.queue.name, f.queue.durable, f.queue.autoDelete, false, false, nil)
+		return err
+	})
+	if refused(err, amqp.NotFound) {
+		f.gap = "the queue was lost"
+		f.offset.Store(-1)
+		return nil
+	}
+	if err != nil || !f.queue.durable {
+		// A queue that is not durable lives and dies with its exchanges.
+		return err
+	}
+	for _, e := range exchanges(binds) {
+		err := s.declaring(func(ch *amqp.Channel) error {
+			return ch.ExchangeDeclarePassive(e.name, e.kind, e.durable, e.autoDelete, false, false, nil)
+		})
+		if refused(err, amqp.NotFound) {
+			f.gap = "the exchange " + e.name + " was lost"
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func exchanges(binds []binding) []exchange {
+	seen := map[exchange]bool{}
+	for _, b := range binds {
+		seen[b.exchange] = true
+	}
+	return slices.Collect(maps.Keys(seen))
+}
+
+func (s *session) declareQueue(f *feed) error {
+	declare := func(durable bool) error {
+		return s.declaring(func(ch *amqp.Channel) error {
+			_, err := ch.QueueDeclare(f.queue.name, durable, f.queue.autoDelete, false, false, f.queue.args)
+			return err
+		})
+	}
+	err := declare(f.queue.durable)
+	switch {
+	case refused(err, amqp.NotFound):
+		// Seen while a cluster elects the queue's home; once more is usually enough.
+		err = declare(f.queue.durable)
+	case durabilityDiffers(err):
+		reason := err.Error()
+		if err = declare(!f.queue.durable); err == nil {
+			f.queue.durable = !f.queue.durable
+			s.c.emit(Fallback{f.queue.name, reason})
+		}
+	case refused(err, amqp.PreconditionFailed) && f.own():
+		// Left over under the same stable name by another program or with another time to live.
+		err = s.declaring(func(ch *amqp.Channel) error {
+			q, err := ch.QueueDeclarePassive(f.queue.name, false, false, false, false, nil)
+			if err == nil && q.Consumers > 0 {
+				return fmt.Errorf("somebody else consumes %s", f.queue.name)
+			}
+			_, err = ch.QueueDelete(f.queue.name, false, false, false)
+			return err
+		})
+		if err == nil {
+			err = declare(f.queue.durable)
+		}
+	}
+	return err
+}
+
+// ensureExchange declares an exchange once per connection.
+func (s *session) ensureExchange(e exchange) error {
+	s.pubMu.Lock()
+	known := s.declared[e.name]
+	s.pubMu.Unlock()
+	if known {
+		return nil
+	}
+	declare := func(durable bool) error {
+		return s.declaring(func(ch *amqp.Channel) error {
+			return ch.ExchangeDeclare(e.name, e.kind, durable, e.autoDelete, false, false, nil)
+		})
+	}
+	err := declare(e.durable)
+	if durabilityDiffers(err) {
+		reason := err.Error()
+		if err = declare(!e.durable); err == nil {
+			s.c.emit(Fallback{e.name, reason})
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("declaring exchange %s: %w", e.name, err)
+	}
+	s.pubMu.Lock()
+	s.declared[e.name] = true
+	s.pubMu.Unlock()
+	return nil
+}
+
+// rebind makes the queue's bindings equal to binds.
+func (s *session) rebind(r *reader, binds []binding) error {
+	for _, b := range binds {
+		if r.bound[b] {
+			continue
+		}
+		bind := func() error {
+			if err := s.ensureExchange(b.exchange); err != nil {
+				return err
+			}
+			return s.declaring(func(ch *amqp.Channel) error {
+				return ch.QueueBind(r.feed.queue.name, b.key, b.exchange.name, false, nil)
+			})
+		}
+		err := bind()
+		if refused(err, amqp.NotFound) {
+			// An exchange that deletes itself was last used between our declaration and the binding.
+			s.forgetExchanges()
+			err = bind()
+		}
+		if err != nil {
+			return err
+		}
+		r.bound[b] = true
+	}
+	for b := range r.bound {
+		if slices.Contains(binds, b) {
+			continue
+		}
+		err := s.declaring(func(ch *amqp.Channel) error {
+			return ch.QueueUnbind(r.feed.queue.name, b.key, b.exchange.name, nil)
+		})
+		if err != nil && !refused(err, amqp.NotFound) {
+			return err
+		}
+		delete(r.bound, b)
+		s.forgetExchanges() // it may have deleted itself
+	}
+	return nil
+}
+
+func (s *session) forgetExchanges() {
+	s.pubMu.Lock()
+	clear(s.declared)
+	s.pubMu.Unlock()
+}
+
+// Prefetch counts where the options leave the choice to us. They bound the memory that unhandled messages take.
+const (
+	replyPrefetch   = 256
+	servicePrefetch = 256
+)
+
+func (s *session) consume(r *reader) error {
+	ch, err := s.conn.Channel()
+	if err != nil {
+		return fmt.Errorf("opening a channel: %w", err)
+	}
+	prefetch := s.c.cfg.Rabbit.PrefetchCount
+	switch {
+	case r.feed.kind == feedReplies:
+		prefetch = replyPrefetch
+	case prefetch == 0:
+		prefetch = servicePrefetch
+	}
+	if err := ch.Qos(prefetch, 0, false); err != nil {
+		return fmt.Errorf("setting the prefetch count: %w", err)
+	}
+	args := s.c.layout.consumeArgs()
+	if r.feed.kind == feedStream {
+		args = amqp.Table{"x-stream-offset": "last"}
+		if seen := r.feed.offset.Load(); seen >= 0 {
+			args["x-stream-offset"] = seen + 1
+		}
+	}
+	if r.deliveries, err = ch.Consume(r.feed.queue.name, r.tag, false, false, false, false, args); err != nil {
+		return fmt.Errorf("consuming: %w", err)
+	}
+	r.ch = ch
+	return nil
+}
+
+// read handles what a queue delivers until its channel or consumer ends.
+func (s *session) read(r *reader) {
+	if r.feed.kind == feedReplies {
+		s.c.readReplies(r.deliveries)
+	} else {
+		for d := range r.deliveries {
+			s.c.take(r.feed, d)
+		}
+	}
+	select {
+	case s.lost <- r:
+	case <-s.dead:
+	}
+}
+
+// forget is called when the broker has ended a consumer on a connection that lives on; the next apply sets it up again.
+func (s *session) forget(r *reader) {
+	name := r.feed.queue.name
+	if s.readers[name] != r {
+		return // we ended it ourselves
+	}
+	delete(s.readers, name)
+	if r.feed.kind == feedReplies {
+		s.c.update(func() { s.c.repliesReady = false })
+	}
+	if !r.ch.IsClosed() {
+		_ = r.ch.Close()
+	}
+	// A deleted queue may have been the last one bound to its exchanges.
+	s.forgetExchanges()
+}

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package messaging
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// Handler takes over one message. For a call, what it returns is sent as the reply: the result, which must encode to JSON,
+// or the error, as a Python exception (a *[RemoteError] as it is, anything else as RuntimeError). For a cast both are
+// ignored. Ctx ends when the Client closes.
+//
+// The message is acknowledged when Handler returns. Until then the broker keeps it, so a handler must have put the
+// message where it will not be forgotten before it returns.
+type Handler func(ctx context.Context, m *Message) (any, error)
+
+// Service is what a Client serves.
+type Service struct {
+	// Topics are served under Config.Host: messages to all servers of a topic, and to this one.
+	Topics []string
+	// Shared also takes messages addressed to any one server of a topic, in turn with the others. Agents that nobody
+	// calls that way leave it off, and save a queue per topic.
+	Shared bool
+	// Concurrency is how many handlers run at a time. With 1, the default, messages of one sender to one exchange are
+	// handled in the order they were sent, barring disconnects. It is fixed by the first Serve.
+	Concurrency int
+	Handler     Handler
+}
+
+// Message is a received call or cast.
+type Message struct {
+	Topic     string
+	Fanout    bool // sent to all servers of the topic
+	Directed  bool // sent to this server
+	Method    string
+	Namespace string
+	Version   string
+	Args      json.RawMessage // an object; not looked into yet
+	Call      bool            // the sender waits for a reply
+	ID        string          // unique id of the message
+
+	wire *wire
+}
+
+// Context gives the fields of the sender's request context.
+func (m *Message) Context() map[string]json.RawMessage { return m.wire.context() }
+
+type job struct {
+	m *Message
+	d amqp.Delivery
+}
+
+// Serve makes the client serve exactly svc from now on, and returns when the broker has everything bound and consumed: no
+// message sent after that is missed. It can be called again with other topics or another handler. When ctx ends first the
+// client goes on trying.
+func (c *Client) Serve(ctx context.Context, svc Service) error {
+	if svc.Handler == nil {
+		return errors.New("messaging: Service.Handler is required")
+	}
+	svc.Topics = append([]string(nil), svc.Topics...)
+	gen := 0
+	c.update(func() {
+		c.serviceGen++
+		gen = c.serviceGen
+		c.service = &svc
+		if c.closing {
+			return
+		}
+		for ; c.workers < max(svc.Concurrency, 1) && gen == 1; c.workers++ {
+			c.busy.Go(c.handle)
+		}
+	})
+	if err := c.await(ctx, func() bool { return c.appliedGen >= gen && c.sess != nil }); err != nil {
+		return fmt.Errorf("serving: %w", c.explain(err))
+	}
+	return nil
+}
+
+// take decodes a delivery and passes it on, unless it is a repetition. From the moment its id is remembered the message
+// goes to a handler whatever happens to the connection, because the broker's repetition will be suppressed.
+func (c *Client) take(f *feed, d amqp.Delivery) {
+	if f.kind == feedStream && !c.takeOffset(f, d) {
+		_ = d.Ack(false)
+		return
+	}
+	w, err := c.decode(d)
+	if err != nil || w.method == "" {
+		if err == nil {
+			err = errors.New("the message names no method")
+		}
+		_ = d.Reject(false)
+		c.emit(Dropped{d.Exchange, d.RoutingKey, err})
+		return
+	}
+	if c.handling.Err() != nil {
+		return // not acknowledged; the queue is about to be deleted
+	}
+	if !c.seen.first(w.uniqueID) {
+		_ = d.Ack(false)
+		return
+	}
+	select {
+	case c.work <- job{c.message(w, d), d}:
+	case <-c.handling.Done():
+	}
+}
+
+// takeOffset follows the position in a stream. Offsets have no holes: a jump means that the broker has dropped messages
+// we had not read. It is false for messages from before the last one taken.
+func (c *Client) takeOffset(f *feed, d amqp.Delivery) bool {
+	offset, ok := d.Headers["x-stream-offset"].(int64)
+	if !ok {
+		return true
+	}
+	last := f.offset.Load()
+	if last >= 0 && offset <= last {
+		return false
+	}
+	if last >= 0 && offset > last+1 {
+		c.emit(Gap{f.queue.name, fmt.Sprintf("the stream no longer had the messages from %d to %d", last+1, offset-1)})
+	}
+	f.offset.Store(offset)
+	return true
+}
+
+func (c *Client) message(w *wire, d amqp.Delivery) *Message {
+	m := &Message{
+		Method: w.method, Namespace: w.namespace, Version: w.version, Args: w.args, Call: w.msgID != "", ID: w.uniqueID, wire: w,
+	}
+	if topic, ok := strings.CutSuffix(d.Exchange, "_fanout"); ok && d.Exchange != c.cfg.Exchange {
+		m.Topic, m.Fanout = topic, true
+		return m
+	}
+	m.Topic, m.Directed = strings.CutSuffix(d.RoutingKey, "."+c.cfg.Host)
+	return m
+}
+
+// handle runs handlers until the client closes.
+func (c *Client) handle() {
+	for {
+		select {
+		case j := <-c.work:
+			c.mu.Lock()
+			handler := c.service.Handler
+			c.mu.Unlock()
+			result, err := handler(c.handling, j.m)
+			_ = j.d.Ack(false) // fails when the connection has changed; the repetition is suppressed
+			if j.m.Call {
+				c.reply(j.m, result, err)
+			}
+		case <-c.handling.Done():
+			return
+		}
+	}
+}
+
+// reply sends the answer to a call in the background.
+func (c *Client) reply(m *Message, result any, failed error) {
+	body, err := reply(m.wire.msgID, newID(), result, failed)
+	if err != nil {
+		// The result does not encode: tell the caller that instead.
+		if body, err = reply(m.wire.msgID, newID(), nil, err); err != nil {
+			return
+		}
+	}
+	out := &outgoing{key: m.wire.replyQ, mandatory: c.cfg.Rabbit.DirectMandatory, id: newID(), body: body}
+	c.replying.Go(func() { c.sendReply(m, out) })
+}
+
+// replyRetry separates attempts to reach a reply queue that does not exist at the moment, because its owner is
+// reconnecting.
+const replyRetry = 250 * time.Millisecond
+
+func (c *Client) sendReply(m *Message, out *outgoing) {
+	if c.gone.has(out.key) {
+		return
+	}
+	limit := c.cfg.Rabbit.MissingConsumerRetry
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	for {
+		err := c.deliver(ctx, out)
+		if errors.Is(err, errUnroutable) && !c.isClosing() {
+			if pause(ctx, replyRetry) == nil {
+				continue
+			}
+			c.gone.add(out.key)
+		}
+		if err != nil {
+			c.emit(ReplyAbandoned{out.key, m.Method, err})
+		}
+		return
+	}
+}
+
+// goneQueues remembers for a minute which reply queues no longer exist, so that each further reply to a dead caller does
+// not wait again.
+type goneQueues struct {
+	mu sync.Mutex
+	at map[string]time.Time
+}
+
+const (
+	goneFor = time.Minute
+	goneMax = 200
+)
+
+func (g *goneQueues) has(name string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	t, ok := g.at[name]
+	return ok && time.Since(t) < goneFor
+}
+
+func (g *goneQueues) add(name string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.at == nil || len(g.at) >= goneMax {
+		g.at = map[string]time.Time{}
+	}
+	g.at[name] = time.Now()
+}
+
+// RemoveLeftovers deletes the queues "<topic>.<server>" that an oslo.messaging server of that name has left behind and that
+// nobody consumes any more, and tells which it found. The Python library makes them without an expiry: after a takeover
+// from a Python agent on the same host they collect a copy of every directed message for ever.
+func (c *Client) RemoveLeftovers(ctx context.Context, topics []string, server string) ([]string, error) {
+	s, err := c.session(ctx, false)
+	if err != nil {
+		return nil, c.explain(err)
+	}
+	var removed []string
+	for _, topic := range topics {
+		name := topic + "." + server
+		err := s.declaring(func(ch *amqp.Channel) error {
+			q, err := ch.QueueDeclarePassive(name, false, false, false, false, nil)
+			if err != nil || q.Consumers > 0 {
+				return err
+			}
+			// Quorum queues cannot be deleted "if unused"; asking would cost the connection.
+			_, err = ch.QueueDelete(name, !c.cfg.Rabbit.QuorumQueue, false, false)
+			if err == nil {
+				removed = append(removed, name)
+			}
+			return err
+		})
+		// Not there, or consumed again meanwhile: both are fine.
+		if err != nil && !refused(err, amqp.NotFound) && !refused(err, amqp.PreconditionFailed) {
+			return removed, fmt.Errorf("removing %s: %w", name, err)
+		}
+	}
+	return removed, nil
+}

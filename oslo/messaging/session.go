@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package messaging
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// Bounds on what depends on the broker alone.
+const (
+	handshakeTimeout = 30 * time.Second // TCP, TLS and AMQP handshake together
+	setupTimeout     = 30 * time.Second // one declaration; a broker that does not answer is as good as gone
+)
+
+// session is one established connection. Three kinds of channels share it: one to publish on, one to declare on (a
+// refused declaration closes its channel), and one per consumed queue.
+type session struct {
+	c    *Client
+	addr string
+	tls  string
+	raw  net.Conn
+	conn *amqp.Connection
+
+	dead chan struct{} // closed when the connection is gone
+	err  error         // why; valid after dead
+
+	killOnce sync.Once
+	killErr  error
+
+	pubMu    sync.Mutex
+	pub      *publisher
+	declared map[string]bool // exchanges known to exist
+
+	topoMu sync.Mutex
+	topo   *amqp.Channel
+
+	gateMu sync.Mutex
+	gate   chan struct{} // non-nil while the broker blocks us; closed when it no longer does
+
+	lost     chan *reader       // consumers that the broker ended
+	readers  map[string]*reader // by queue; used by run only
+	complete bool               // everything wanted was set up at least once
+}
+
+// liveConn ends reads and writes that make no progress. The broker sends a heartbeat at least every half of the
+// negotiated time, so a longer silence means that it is gone, which a plain TCP connection may not notice for hours.
+type liveConn struct {
+	net.Conn
+	mu   sync.Mutex
+	idle time.Duration // 0 means no limit
+}
+
+func (l *liveConn) limit() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.idle == 0 {
+		return time.Time{}
+	}
+	return time.Now().Add(l.idle)
+}
+
+func (l *liveConn) setIdle(d time.Duration) { l.mu.Lock(); l.idle = d; l.mu.Unlock() }
+
+func (l *liveConn) Read(b []byte) (int, error) {
+	if err := l.Conn.SetReadDeadline(l.limit()); err != nil {
+		return 0, err
+	}
+	return l.Conn.Read(b)
+}
+
+func (l *liveConn) Write(b []byte) (int, error) {
+	if err := l.Conn.SetWriteDeadline(l.limit()); err != nil {
+		return 0, err
+	}
+	return l.Conn.Write(b)
+}
+
+// The AMQP library's own, laxer deadlines would override ours.
+func (l *liveConn) SetDeadline(time.Time) error      { return nil }
+func (l *liveConn) SetReadDeadline(time.Time) error  { return nil }
+func (l *liveConn) SetWriteDeadline(time.Time) error { return nil }
+
+func (c *Client) connect(host Host) (*session, error) {
+	ctx, cancel := context.WithTimeout(c.running, handshakeTimeout)
+	defer cancel()
+	raw, verified, err := c.dial(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	live := &liveConn{Conn: raw, idle: handshakeTimeout}
+	stop := context.AfterFunc(ctx, func() { raw.Close() })
+	defer stop()
+
+	r := &c.cfg.Rabbit
+	conn, err := amqp.Open(live, amqp.Config{
+		SASL:      []amqp.Authentication{login(r.LoginMethod, host)},
+		Vhost:     c.cfg.URL.vhost(),
+		FrameSize: 131072,
+		Heartbeat: r.HeartbeatThreshold,
+		Locale:    "en_US",
+		Properties: amqp.Table{
+			"product":         "Patchbay",
+			"platform":        "Go",
+			"connection_name": fmt.Sprintf("%s:%d:%s", c.cfg.Program, os.Getpid(), dashed(newID())),
+		},
+	})
+	if err != nil {
+		raw.Close()
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		return nil, fmt.Errorf("logging in to %s: %w", host.Addr(), err)
+	}
+	live.setIdle(r.HeartbeatThreshold)
+	s := &session{
+		c: c, addr: host.Addr(), tls: verified, raw: raw, conn: conn,
+		dead: make(chan struct{}), lost: make(chan *reader), declared: map[string]bool{}, readers: map[string]*reader{},
+	}
+	closed := conn.NotifyClose(make(chan *amqp.Error, 1))
+	blocked := conn.NotifyBlocked(make(chan amqp.Blocking, 16))
+	c.reading.Go(func() { s.watch(closed) })
+	c.reading.Go(func() { s.watchBlocked(blocked) })
+	return s, nil
+}
+
+func (c *Client) dial(ctx context.Context, host Host) (net.Conn, string, error) {
+	conn, err := c.cfg.Dial(ctx, "tcp", host.Addr())
+	if err != nil {
+		return nil, "", fmt.Errorf("connecting to %s: %w", host.Addr(), err)
+	}
+	if t, ok := conn.(*net.TCPConn); ok {
+		_ = t.SetNoDelay(true)
+	}
+	if !c.cfg.Rabbit.TLS {
+		return conn, "", nil
+	}
+	cfg, verified, err := c.cfg.Rabbit.tlsConfig(host.Name)
+	if err != nil {
+		conn.Close()
+		return nil, "", err
+	}
+	t := tls.Client(conn, cfg)
+	if err := t.HandshakeContext(ctx); err != nil {
+		conn.Close()
+		return nil, "", fmt.Errorf("TLS handshake with %s: %w", host.Addr(), err)
+	}
+	return t, verified, nil
+}
+
+func login(method string, h Host) amqp.Authentication {
+	switch strings.ToUpper(method) {
+	case "PLAIN":
+		return &amqp.PlainAuth{Username: h.Username, Password: string(h.Password)}
+	case "EXTERNAL":
+		return &amqp.ExternalAuth{}
+	}
+	return &amqp.AMQPlainAuth{Username: h.Username, Password: string(h.Password)}
+}
+
+func dashed(id string) string {
+	return id[:8] + "-" + id[8:12] + "-" + id[12:16] + "-" + id[16:20] + "-" + id[20:]
+}
+
+func (s *session) watch(closed chan *amqp.Error) {
+	e := <-closed
+	s.kill(nil)
+	switch {
+	case s.killErr != nil:
+		s.err = s.killErr
+	case e != nil:
+		s.err = e
+	default:
+		s.err = amqp.ErrClosed
+	}
+	close(s.dead)
+}
+
+// kill cuts the connection; everything that uses it notices.
+func (s *session) kill(why error) {
+	s.killOnce.Do(func() {
+		s.killErr = why
+		s.raw.Close()
+	})
+}
+
+func (s *session) watchBlocked(blocked chan amqp.Blocking) {
+	for b := range blocked {
+		s.gateMu.Lock()
+		if b.Active && s.gate == nil {
+			s.gate = make(chan struct{})
+		} else if !b.Active && s.gate != nil {
+			close(s.gate)
+			s.gate = nil
+		}
+		s.gateMu.Unlock()
+		if b.Active {
+			s.c.emit(Blocked{b.Reason})
+		} else {
+			s.c.emit(Unblocked{})
+		}
+	}
+}
+
+// passGate waits while the broker blocks publishers.
+func (s *session) passGate(ctx context.Context) error {
+	s.gateMu.Lock()
+	gate := s.gate
+	s.gateMu.Unlock()
+	if gate == nil {
+		return nil
+	}
+	select {
+	case <-gate:
+		return nil
+	case <-s.dead:
+		return s.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// declaring runs f on the channel for declarations, which is opened anew when a refusal has closed it. A broker that does
+// not answer in time loses the connection.
+func (s *session) declaring(f func(*amqp.Channel) error) error {
+	s.topoMu.Lock()
+	defer s.topoMu.Unlock()
+	defer time.AfterFunc(setupTimeout, func() { s.kill(errors.New("the broker does not answer a declaration")) }).Stop()
+	if s.topo == nil || s.topo.IsClosed() {
+		ch, err := s.conn.Channel()
+		if err != nil {
+			return fmt.Errorf("opening a channel: %w", err)
+		}
+		s.topo = ch
+	}
+	return f(s.topo)
+}
+
+// refused tells whether err is the broker's refusal with that code, which costs a channel but not the connection.
+func refused(err error, code int) bool {
+	var e *amqp.Error
+	return errors.As(err, &e) && e.Server && e.Code == code
+}
+
+func isInternalError(err error) bool {
+	var e *amqp.Error
+	return errors.As(err, &e) && e.Code == amqp.InternalError
+}
+
+// durabilityDiffers tells whether something exists, but with another durability than declared.
+func durabilityDiffers(err error) bool {
+	return refused(err, amqp.PreconditionFailed) && strings.Contains(err.Error(), "'durable'")
+}
+
+// run sets up what the client wants, again whenever that changes or the broker ends a consumer, until the connection is
+// gone; it returns why.
+func (s *session) run(began time.Time) error {
+	c := s.c
+	defer c.update(func() {
+		if c.sess == s {
+			c.sess, c.repliesReady = nil, false
+		}
+	})
+	retry := time.NewTimer(time.Hour) // set when something failed
+	defer retry.Stop()
+	failures := 0
+	announced := false
+	for {
+		c.mu.Lock()
+		changed, closing := c.changed, c.closing
+		c.mu.Unlock()
+		var err error
+		if !closing {
+			err = s.apply(!announced)
+		}
+		switch {
+		case err == nil && !announced && !closing:
+			announced, s.complete, failures = true, true, 0
+			c.update(func() { c.lastErr = nil })
+			c.mu.Lock()
+			changed = c.changed // our own update is no news
+			c.mu.Unlock()
+			c.emit(Connected{s.addr, s.tls, time.Since(began)})
+		case err != nil && !s.isDead():
+			failures++
+			delay := retryDelay(c.cfg.Rabbit, failures, 1, c.cfg.Rand)
+			var se *setupError
+			queue := ""
+			if errors.As(err, &se) {
+				queue = se.queue
+			}
+			c.emit(SetupFailed{queue, err, delay})
+			c.mu.Lock()
+			c.lastErr = err
+			c.mu.Unlock()
+			retry.Reset(delay)
+		}
+		select {
+		case <-s.dead:
+			return s.err
+		case <-c.running.Done():
+			s.kill(ErrClosed)
+			<-s.dead
+			return s.err
+		case r := <-s.lost:
+			s.forget(r)
+		case <-retry.C:
+		case <-changed:
+		}
+	}
+}
+
+func (s *session) isDead() bool {
+	select {
+	case <-s.dead:
+		return true
+	default:
+		// The library knows before our watcher does.
+		return s.conn.IsClosed()
+	}
+}
+
+// close deletes the queues nobody else consumes and closes the connection in an orderly way.
+func (s *session) close(ctx context.Context) error {
+	cut := context.AfterFunc(ctx, func() { s.kill(ctx.Err()) })
+	defer cut()
+	var err error
+	for _, name := range s.c.ownQueues() {
+		err = errors.Join(err, s.declaring(func(ch *amqp.Channel) error {
+			_, e := ch.QueueDelete(name, false, false, false)
+			return e
+		}))
+	}
+	if e := s.conn.Close(); e != nil && !errors.Is(e, amqp.ErrClosed) {
+		err = errors.Join(err, e)
+	}
+	return err
+}

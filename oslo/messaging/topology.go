@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package messaging
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// exchange and queue carry the flags that oslo peers declare the same names with: a difference in one of them makes the
+// broker refuse whoever comes second.
+type exchange struct {
+	name, kind          string
+	durable, autoDelete bool
+}
+
+type queue struct {
+	name                string
+	durable, autoDelete bool
+	args                amqp.Table
+}
+
+type binding struct {
+	exchange exchange
+	key      string
+}
+
+// MaxQueueTTL bounds how long the private queues of a crashed process stay on the broker, unless Config.QueueTTL says
+// otherwise. A reconnect, also with several brokers down, is over well before; oslo's 30 minutes mean a queue that fills
+// for half an hour after each crash.
+const MaxQueueTTL = 240 * time.Second
+
+// layout knows every name and flag; it is a function of the options alone.
+type layout struct {
+	control  string // name of the control exchange
+	rabbit   Rabbit
+	queueTTL time.Duration
+	replyQ   string
+	privateQ string
+}
+
+func newLayout(cfg *Config, newID func() string) layout {
+	r := cfg.Rabbit
+	l := layout{control: cfg.Exchange, rabbit: r, queueTTL: cfg.QueueTTL}
+	if l.queueTTL == 0 {
+		l.queueTTL = MaxQueueTTL
+		if 0 < r.TransientQueuesTTL && r.TransientQueuesTTL < l.queueTTL {
+			l.queueTTL = r.TransientQueuesTTL
+		}
+	}
+	// AMQP names are limited to 255 bytes.
+	program, host := clip(cfg.Program, 80), clip(cfg.Host, 100)
+	if r.UseQueueManager {
+		hostname, process := r.Hostname, r.ProcessName
+		if hostname == "" {
+			hostname = cfg.Host
+		}
+		if process == "" {
+			process = cfg.Program
+		}
+		id := fmt.Sprintf("%s:%s:%d", clip(hostname, 100), clip(process, 60), cfg.Instance)
+		l.replyQ, l.privateQ = "reply_"+id, clip(program, 60)+"_fanout_"+id
+		return l
+	}
+	l.replyQ = "reply_" + newID()
+	l.privateQ = program + "_fanout_" + host + "_" + newID()
+	return l
+}
+
+func clip(s string, n int) string {
+	if len(s) > n {
+		return strings.ToValidUTF8(s[:n], "")
+	}
+	return s
+}
+
+func (l *layout) durable() bool { return l.rabbit.DurableQueues || l.rabbit.QuorumQueue }
+
+func (l *layout) controlExchange() exchange {
+	return exchange{l.control, "topic", l.durable(), l.rabbit.AutoDelete}
+}
+
+func (l *layout) fanoutExchange(topic string) exchange {
+	return exchange{topic + "_fanout", "fanout", l.rabbit.TransientQuorumQueue, true}
+}
+
+// own is a queue nobody else consumes: it goes away by itself when unused.
+func (l *layout) own(name string) queue {
+	args := l.arguments(l.rabbit.TransientQuorumQueue)
+	args["x-expires"] = l.queueTTL.Milliseconds()
+	return queue{name: name, durable: l.rabbit.TransientQuorumQueue, args: args}
+}
+
+// shared is the queue of a topic that any server of that topic takes from.
+func (l *layout) shared(topic string) queue {
+	return queue{topic, l.durable(), l.rabbit.AutoDelete, l.arguments(l.rabbit.QuorumQueue)}
+}
+
+// stream is the log of a topic's fanout messages that all servers read, each at its own offset.
+func (l *layout) stream(topic string) queue {
+	age := max(l.rabbit.TransientQueuesTTL, time.Second)
+	return queue{name: topic + "_fanout", durable: true, args: amqp.Table{
+		"x-queue-type": "stream", "x-max-age": fmt.Sprintf("%ds", int64(age.Seconds())),
+	}}
+}
+
+func (l *layout) arguments(quorum bool) amqp.Table {
+	args := amqp.Table{}
+	if l.rabbit.HAQueues {
+		args["x-ha-policy"] = "all"
+	}
+	if !quorum {
+		return args
+	}
+	args["x-queue-type"] = "quorum"
+	for name, v := range map[string]int{
+		"x-delivery-limit":       l.rabbit.QuorumDeliveryLimit,
+		"x-max-in-memory-length": l.rabbit.QuorumMaxMemoryLength,
+		"x-max-in-memory-bytes":  l.rabbit.QuorumMaxMemoryBytes,
+	} {
+		if v != 0 {
+			args[name] = int64(v)
+		}
+	}
+	return args
+}
+
+func (l *layout) consumeArgs() amqp.Table {
+	if l.rabbit.EnableCancelOnFailover {
+		return amqp.Table{"x-cancel-on-ha-failover": true}
+	}
+	return nil
+}
+
+// route tells where a message to t goes.
+func (l *layout) route(t Target) (exchange, string) {
+	switch {
+	case t.Fanout:
+		return l.fanoutExchange(t.Topic), ""
+	case t.Server != "":
+		return l.controlExchange(), t.Topic + "." + t.Server
+	}
+	return l.controlExchange(), t.Topic
+}
