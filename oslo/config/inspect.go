@@ -16,6 +16,9 @@ type Setting struct {
 // Origin is the place of the setting.
 func (s Setting) Origin() Origin { return Origin{Kind: FromFile, File: s.File, Line: s.Line} }
 
+// Schema is what the configuration was loaded with.
+func (c *Config) Schema() *Schema { return c.schema }
+
 // Files lists the files that were read last, in order.
 func (c *Config) Files() []*File {
 	files := make([]*File, len(c.current.files))

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package options
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// checks are the rules that the Python agent applies at start, beyond the types
+// of single options. Each is a pure function of the options.
+func checks() []func(*Options) []Problem {
+	return []func(*Options) []Problem{
+		checkBaseMAC, checkTunnels, checkBridges, checkOVSDB, checkRouting, checkPlacement, checkRabbit, checkExtensions,
+	}
+}
+
+// check applies all rules.
+func (o *Options) check() []Problem {
+	var out []Problem
+	for _, rule := range checks() {
+		out = append(out, rule(o)...)
+	}
+	return out
+}
+
+// at makes a problem with an option, at the place where it is set.
+func (o *Options) at(group, name, format string, args ...any) Problem {
+	v, err := o.Value(group, name)
+	if err != nil {
+		return Problem{Group: group, Option: name, Sentence: fmt.Sprintf("[%s] %s ", group, name) + fmt.Sprintf(format, args...)}
+	}
+	return problem(v, format, args...)
+}
+
+func checkBaseMAC(o *Options) []Problem {
+	if regexp.MustCompile(`^[0-9a-fA-F][aceACE02468](:[0-9a-fA-F]{2}){5}$`).MatchString(o.Default.BaseMAC) {
+		return nil
+	}
+	return []Problem{o.at("DEFAULT", "base_mac", "is %q, which is not a unicast MAC address like fa:16:3e:00:00:00.", o.Default.BaseMAC)}
+}
+
+func checkTunnels(o *Options) []Problem {
+	var out []Problem
+	for _, t := range o.Agent.TunnelTypes {
+		if !slices.Contains([]string{"gre", "vxlan", "geneve"}, t) {
+			out = append(out, o.at("agent", "tunnel_types", "names %q, which is no tunnel type; there are gre, vxlan and geneve.", t))
+		}
+	}
+	if len(o.Agent.TunnelTypes) > 0 && o.OVS.LocalIP == "" {
+		out = append(out, o.at("agent", "tunnel_types", "asks for tunnels, but [ovs] local_ip is not set: tunnels need an address of this host."))
+	}
+	return out
+}
+
+func checkBridges(o *Options) []Problem {
+	var out []Problem
+	named := []struct{ name, value string }{
+		{"integration_bridge", o.OVS.IntegrationBridge}, {"tunnel_bridge", o.OVS.TunnelBridge},
+		{"int_peer_patch_port", o.OVS.IntPeerPatchPort}, {"tun_peer_patch_port", o.OVS.TunPeerPatchPort},
+	}
+	for _, n := range named {
+		if n.value == "" {
+			out = append(out, o.at("ovs", n.name, "is empty; it must name something."))
+		}
+	}
+	if o.OVS.IntegrationBridge == o.OVS.TunnelBridge && o.OVS.TunnelBridge != "" && len(o.Agent.TunnelTypes) > 0 {
+		out = append(out, o.at("ovs", "tunnel_bridge", "is %q, the same bridge as integration_bridge.", o.OVS.TunnelBridge))
+	}
+	for _, m := range o.OVS.BridgeMappings {
+		if m.Bridge == o.OVS.IntegrationBridge || m.Bridge == o.OVS.TunnelBridge && len(o.Agent.TunnelTypes) > 0 {
+			out = append(out, o.at("ovs", "bridge_mappings", "maps %s to %s, which is a bridge of the agent's own.", m.Physnet, m.Bridge))
+		}
+	}
+	return out
+}
+
+func checkOVSDB(o *Options) []Problem {
+	kind, where, _ := strings.Cut(o.OVS.OVSDBConnection, ":")
+	if !slices.Contains([]string{"tcp", "ssl", "unix"}, kind) || where == "" {
+		return []Problem{o.at("ovs", "ovsdb_connection", "is %q; it must be tcp:host:port, ssl:host:port or unix:path.", o.OVS.OVSDBConnection)}
+	}
+	var out []Problem
+	if kind == "ssl" {
+		files := []struct{ name, value string }{
+			{"ssl_key_file", o.OVS.SSLKeyFile}, {"ssl_cert_file", o.OVS.SSLCertFile}, {"ssl_ca_cert_file", o.OVS.SSLCACertFile},
+		}
+		for _, f := range files {
+			if f.value == "" {
+				out = append(out, o.at("ovs", "ovsdb_connection", "is ssl:, so [ovs] %s must be set too.", f.name))
+			}
+		}
+	}
+	return out
+}
+
+func checkRouting(o *Options) []Problem {
+	if o.Agent.DistributedRouting && len(o.Agent.TunnelTypes) > 0 && !o.Agent.L2Population {
+		return []Problem{o.at("agent", "enable_distributed_routing",
+			"with tunnels needs [agent] l2_population = true, here and on the server.")}
+	}
+	return nil
+}
+
+func checkPlacement(o *Options) []Problem {
+	var out []Problem
+	if p := o.OVS.Placement; len(p.PacketRates) > 0 && len(p.DirectedPacketRates) > 0 {
+		out = append(out, o.at("ovs", "resource_provider_packet_processing_with_direction",
+			"and resource_provider_packet_processing_without_direction exclude each other."))
+	}
+	return append(out, checkBandwidthBridges(o)...)
+}
+
+func checkBandwidthBridges(o *Options) []Problem {
+	var out []Problem
+	for bridge := range o.OVS.Placement.Bandwidths {
+		known := slices.ContainsFunc(o.OVS.BridgeMappings, func(m Mapping) bool { return m.Bridge == bridge })
+		if !known && bridge != o.ML2.TunnelledNetworkRPName {
+			out = append(out, o.at("ovs", "resource_provider_bandwidths", "names the bridge %q, which is not in bridge_mappings.", bridge))
+		}
+	}
+	slices.SortFunc(out, func(a, b Problem) int { return strings.Compare(a.Sentence, b.Sentence) })
+	return out
+}
+
+func checkRabbit(o *Options) []Problem {
+	if o.Rabbit.QuorumQueue && o.Rabbit.HAQueues {
+		return []Problem{o.at("oslo_messaging_rabbit", "rabbit_quorum_queue",
+			"and rabbit_ha_queues exclude each other: a queue is a quorum queue or a mirrored one.")}
+	}
+	return nil
+}
+
+// checkExtensions holds what extensions will need; until they exist, naming one
+// is refused anyway.
+func checkExtensions(o *Options) []Problem {
+	var out []Problem
+	loaded := func(name string) bool { return slices.Contains(o.Agent.Extensions, name) }
+	if loaded("local_ip") && !o.LocalIP.StaticNAT && o.SecurityGroup.FirewallDriver == "openvswitch" {
+		out = append(out, o.at("local_ip", "static_nat", "must be true when the openvswitch firewall is used."))
+	}
+	if loaded("fdb") && len(o.FDB.SharedDevices) == 0 {
+		out = append(out, o.at("fdb", "shared_physical_device_mappings", "must be set when the extension fdb is loaded."))
+	}
+	return out
+}
+
+// Advice lists settings that are accepted but probably not what was meant.
+func (o *Options) Advice() []Problem {
+	var out []Problem
+	for _, r := range rows(thisMachine(Program)) {
+		v, err := o.conf.Get(r.Group, r.ID().Option)
+		if err != nil || r.advise == nil {
+			continue // reported with the values
+		}
+		if sentence := r.advise(v); sentence != "" {
+			out = append(out, problem(v, "%s.", sentence))
+		}
+	}
+	if v, err := o.Value("agent", "arp_responder"); err == nil && v.Bool() && !o.Agent.L2Population {
+		out = append(out, problem(v, "does nothing without [agent] l2_population = true."))
+	}
+	if v, err := o.Value("securitygroup", "permitted_ethertypes"); err == nil {
+		for _, item := range v.List() {
+			if _, ok := parseEthertype(item); !ok {
+				out = append(out, problem(v, "names %q, which is not a hexadecimal ethernet type like 0x4008; it is ignored.", item))
+			}
+		}
+	}
+	if o.SecurityGroup.Enabled && (o.SecurityGroup.FirewallDriver == "" || o.SecurityGroup.FirewallDriver == "noop") {
+		out = append(out, o.at("securitygroup", "firewall_driver", "is noop: nothing filters the ports of this host, although enable_security_group is true."))
+	}
+	return out
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package options
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/patchbay-sdn/patchbay/oslo/config"
+)
+
+func agentRows() []row {
+	flag := func(name string, def bool, help string, field func(*Options) any) row {
+		return row{Option: config.Option{Group: groupAgent, Name: name, Type: config.Bool{}, Default: def, Help: help}, field: field}
+	}
+	num := func(name string, def int, help string, field func(*Options) any) row {
+		return row{Option: config.Option{Group: groupAgent, Name: name, Type: config.Int{}, Default: def, Help: help}, field: field}
+	}
+	unprivileged := "Patchbay runs no helper programs; give the service the capabilities it needs"
+	iptables := "only the iptables firewall uses it"
+	veth := num("veth_mtu", 9000, "MTU of veth pairs", nil)
+	veth.Removal = "it has had no effect since Neutron 18"
+	quitting := num("quitting_rpc_timeout", 10, "seconds that calls may take once the agent was told to stop; 0: no limit of its own",
+		func(o *Options) any { return &o.Agent.QuittingRPCTimeout })
+	quitting.advise = atLeast(0)
+	veth.releases = "17 to 23"
+	return []row{
+		noEffect(num("polling_interval", 2, "seconds between looks at the switch", nil), "Patchbay is told about changes and does not poll"),
+		noEffect(flag("minimize_polling", true, "watch OVSDB instead of polling", nil), "Patchbay never polls, so there is nothing to minimise"),
+		noEffect(num("ovsdb_monitor_respawn_interval", 30, "seconds before the OVSDB monitor process is started again", nil),
+			"OVSDB is watched on a connection; there is no monitor process"),
+		quitting,
+		{Option: config.Option{Group: groupAgent, Name: "dscp", Type: config.Int{Min: config.Limit[int64](0), Max: config.Limit[int64](63)},
+			Help: "DSCP of tunnel packets; 0 is the same as not set"},
+			field: func(o *Options) any { return &o.Agent.DSCP }},
+		flag("dscp_inherit", false, "copy the DSCP of the inner packet; wins over dscp", func(o *Options) any { return &o.Agent.DSCPInherit }),
+		{Option: config.Option{Group: groupAgent, Name: "report_interval", Type: config.Float{}, Default: 30,
+			Help: "seconds between reports to the server, and how long one may take; should be less than half of the server's agent_down_time"},
+			field: func(o *Options) any { return &o.Agent.ReportInterval }, advise: func(v config.Value) string {
+				if v.Float() > 0 {
+					return ""
+				}
+				return "switches reports off, so the server will take the agent for dead"
+			}},
+		flag("log_agent_heartbeats", false, "ask the server to log this agent's reports", func(o *Options) any { return &o.Agent.LogHeartbeats }),
+		{Option: config.Option{Group: groupAgent, Name: "tunnel_types", Type: config.List{}, Default: "",
+			Help: "tunnels to other hosts: gre, vxlan, geneve"},
+			field: func(o *Options) any { return &o.Agent.TunnelTypes }},
+		{Option: config.Option{Group: groupAgent, Name: "vxlan_udp_port", Type: config.Port(), Default: 4789, Help: "UDP port of VXLAN tunnels"},
+			field: func(o *Options) any { return &o.Agent.VXLANUDPPort }},
+		noEffect(veth, "there are no veth pairs"),
+		flag("l2_population", false, "learn tunnel endpoints and addresses from the server; the server must have the l2population driver",
+			func(o *Options) any { return &o.Agent.L2Population }),
+		flag("arp_responder", false, "answer ARP on the host; needs l2_population", func(o *Options) any { return &o.Agent.ARPResponder }),
+		flag("dont_fragment", true, "set the don't-fragment bit on tunnel packets", func(o *Options) any { return &o.Agent.DontFragment }),
+		withReason(flag("enable_distributed_routing", false, "distributed virtual routers", func(o *Options) any { return &o.Agent.DistributedRouting }),
+			"distributed virtual routers are missing", whenTrue("asks for distributed virtual routers, which Patchbay does not have yet")),
+		flag("drop_flows_on_start", false, "begin with empty flow tables instead of keeping traffic going",
+			func(o *Options) any { return &o.Agent.DropFlowsOnStart }),
+		flag("tunnel_csum", false, "checksums in tunnel headers", func(o *Options) any { return &o.Agent.TunnelCsum }),
+		withReason(flag("baremetal_smartnic", false, "plug ports of smart NICs", func(o *Options) any { return &o.Agent.BaremetalSmartNIC }),
+			"smart NIC ports are missing", whenTrue("asks for smart NIC ports, which Patchbay does not have yet")),
+		flag("explicitly_egress_direct", false, "send known unicast directly instead of flooding it", func(o *Options) any { return &o.Agent.ExplicitEgressDirect }),
+		{Option: config.Option{Group: "agent", Name: "extensions", Type: config.List{}, Default: "",
+			Help: "extensions to load, in this order: qos, fdb, log, dhcp, local_ip, metadata_path, dns_forwarder"},
+			field: func(o *Options) any { return &o.Agent.Extensions }, support: Partly, why: "no extension exists yet", refuse: refuseExtensions},
+		{Option: config.Option{Group: groupAgent, Name: "root_helper", Default: "sudo", Help: "command that runs others as root"},
+			support: NoEffect, why: unprivileged},
+		{Option: config.Option{Group: groupAgent, Name: "root_helper_daemon", Help: "the same, as a daemon"}, support: NoEffect, why: unprivileged},
+		noEffect(flag("use_helper_for_ns_read", true, "list network namespaces as root", nil), unprivileged),
+		noEffect(flag("comment_iptables_rules", true, "comments on iptables rules", nil), iptables),
+		noEffect(flag("debug_iptables_rules", false, "check iptables rules after each change", nil), iptables),
+		noEffect(flag("use_random_fully", true, "random source ports in iptables rules", nil), iptables),
+	}
+}
+
+// extensions maps what the extensions of Neutron do.
+func extensions() []config.Pair {
+	return []config.Pair{
+		{Key: "qos", Value: "bandwidth limits, packet rate limits and DSCP marks"},
+		{Key: "fdb", Value: "forwarding entries for SR-IOV ports"},
+		{Key: "log", Value: "security group logging"},
+		{Key: "dhcp", Value: "DHCP answered on the host"},
+		{Key: "local_ip", Value: "local IP addresses"},
+		{Key: "metadata_path", Value: "metadata answered on the host"},
+		{Key: "dns_forwarder", Value: "DNS answered on the host"},
+	}
+}
+
+func refuseExtensions(v config.Value) []string {
+	var out []string
+	for _, name := range v.List() {
+		i := slices.IndexFunc(extensions(), func(p config.Pair) bool { return p.Key == name })
+		switch {
+		case name == "":
+		case i >= 0:
+			out = append(out, fmt.Sprintf("names %s (%s), which Patchbay does not have yet", name, extensions()[i].Value))
+		default:
+			out = append(out, fmt.Sprintf("names %s, an extension that Patchbay does not know", name))
+		}
+	}
+	return out
+}
+
+func securityGroupRows() []row {
+	const group = "SECURITYGROUP"
+	return []row{
+		{Option: config.Option{Group: group, Name: "firewall_driver", Help: "what filters ports: openvswitch, or noop for nothing"},
+			field: func(o *Options) any { return &o.SecurityGroup.FirewallDriver }, support: Partly,
+			why: "openvswitch and noop only: the iptables drivers and class paths are missing", refuse: refuseFirewall},
+		{Option: config.Option{Group: group, Name: "enable_security_group", Type: config.Bool{}, Default: true,
+			Help: "filter ports by their security groups"},
+			field: func(o *Options) any { return &o.SecurityGroup.Enabled }},
+		{Option: config.Option{Group: group, Name: "enable_ipset", Type: config.Bool{}, Default: true, Help: "IP sets in iptables rules"},
+			support: NoEffect, why: "only the iptables firewall uses it"},
+		{Option: config.Option{Group: group, Name: "permitted_ethertypes", Type: config.List{}, Default: "",
+			Help: "further ethernet types that the firewall lets through, in hexadecimal: 0x4008"},
+			field: func(o *Options) any { return &o.SecurityGroup.PermittedEthertypes }},
+	}
+}
+
+func refuseFirewall(v config.Value) []string {
+	switch name := v.Text(); name {
+	case "", "noop", "openvswitch":
+		return nil
+	case "iptables_hybrid", "iptables":
+		return []string{"asks for the iptables firewall, which Patchbay does not have yet; it has openvswitch"}
+	}
+	return []string{"names a firewall that Patchbay does not know; it has openvswitch and noop, by these names only"}
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package options
+
+import "github.com/patchbay-sdn/patchbay/oslo/config"
+
+func defaultRows(me identity) []row {
+	return []row{
+		{Option: config.Option{Name: "host", Type: config.HostAddress{}, Default: me.hostname,
+			Help: "name of this host towards Neutron; by default the host name of the system"},
+			field: func(o *Options) any { return &o.Default.Host }},
+		{Option: config.Option{Name: "state_path", Default: "/var/lib/neutron", CLI: true,
+			Help: "directory for state; other options refer to it as $state_path"},
+			field: func(o *Options) any { return &o.Default.StatePath }},
+		{Option: config.Option{Name: "base_mac", Default: "fa:16:3e:00:00:00",
+			Help: "first octets of generated MAC addresses; checked at start, used by the dhcp extension"},
+			field: func(o *Options) any { return &o.Default.BaseMAC }},
+		{Option: config.Option{Name: "dhcp_lease_duration", Type: config.Int{}, Default: 86400,
+			Help: "lease in seconds, for the dhcp extension"},
+			field: func(o *Options) any { return &o.Default.DHCPLeaseDuration }, support: NoEffect, why: needsExtension("dhcp")},
+		{Option: config.Option{Name: "dns_domain", Default: "openstacklocal",
+			Help: "domain of instances, for the dhcp extension"},
+			field: func(o *Options) any { return &o.Default.DNSDomain }, support: NoEffect, why: needsExtension("dhcp")},
+		{Option: config.Option{Name: "global_physnet_mtu", Type: config.Int{}, Default: 1500,
+			Deprecated: []config.Name{{Group: "ml2", Option: "segment_mtu"}},
+			Help:       "MTU of the physical network, for smart NIC ports"},
+			field: func(o *Options) any { return &o.Default.GlobalPhysnetMTU }, support: NoEffect,
+			why: "only smart NIC ports use it, which Patchbay does not have yet"},
+		{Option: config.Option{Name: "rpc_resources_processing_step", Type: config.Int{Min: config.Limit[int64](1)}, Default: 20,
+			Help: "how many devices one call to the server is about"},
+			field: func(o *Options) any { return &o.Default.RPCResourcesProcessingStep }, releases: "19 and later"},
+		{Option: config.Option{Name: "setproctitle", Default: "on",
+			Help: "how the process calls itself"},
+			support: NoEffect, why: "the process keeps the name it was started with"},
+	}
+}
+
+func messagingRows() []row {
+	return []row{
+		{Option: config.Option{Name: "transport_url", Default: "rabbit://", Secret: true, Mask: MaskURL,
+			Help: "message broker: rabbit://user:password@host:port,…/virtual_host?option=value"},
+			field: func(o *Options) any { return &o.Default.TransportURL }},
+		{Option: config.Option{Name: "control_exchange", Default: "neutron",
+			Help: "exchange on which the server listens"},
+			field: func(o *Options) any { return &o.Default.ControlExchange }},
+		{Option: config.Option{Name: "rpc_response_timeout", Type: config.Int{}, Default: 60,
+			Help: "seconds to wait for the answer to a call"},
+			field: func(o *Options) any { return &o.Default.RPCResponseTimeout }, advise: atLeast(1)},
+		{Option: config.Option{Name: "rpc_response_max_timeout", Type: config.Int{}, Default: 600,
+			Help: "ceiling in seconds when the timeout of a call grows after failures"},
+			field: func(o *Options) any { return &o.Default.RPCResponseMaxTimeout }, advise: atLeast(1)},
+		{Option: config.Option{Name: "executor_thread_pool_size", Type: config.Int{}, Default: 64,
+			Deprecated: []config.Name{{Option: "rpc_thread_pool_size"}},
+			Help:       "threads that handle messages"},
+			support: NoEffect, why: "messages are taken over in order by one loop; there is no pool of threads"},
+		{Option: config.Option{Name: "rpc_ping_enabled", Type: config.Bool{}, Default: false,
+			Help: "answer oslo_rpc_server_ping"},
+			field: func(o *Options) any { return &o.Default.RPCPingEnabled }, support: Partly, why: "the ping endpoint is missing",
+			refuse: whenTrue("asks for the ping endpoint, which Patchbay does not have yet")},
+	}
+}
+
+func logRows() []row {
+	fixed := "a log line of Patchbay is a time, a level, a message and key=value pairs; its form is fixed"
+	python := "it names Python loggers, which Patchbay does not have"
+	noRotation := "does not rotate log files; leave that to logrotate (copytruncate)"
+	str := func(name, def, help, why string) row {
+		return row{Option: config.Option{Name: name, Default: def, Help: help}, support: NoEffect, why: why}
+	}
+	num := func(name string, def int, help, why string) row {
+		return row{Option: config.Option{Name: name, Type: config.Int{}, Default: def, Help: help}, support: NoEffect, why: why}
+	}
+	return []row{
+		{Option: config.Option{Name: "debug", Short: "d", Type: config.Bool{}, Default: false, CLI: true, Mutable: true,
+			Help: "log at debug level"},
+			field: func(o *Options) any { return &o.Log.Debug }},
+		{Option: config.Option{Name: "log-config-append", CLI: true, Mutable: true, Metavar: "PATH",
+			Deprecated: []config.Name{{Option: "log-config"}},
+			Help:       "Python logging configuration file"},
+			support: Partly, why: "a Python logging configuration cannot be read",
+			refuse: whenSet("names a Python logging configuration, which Patchbay cannot read; use log_file, log_dir, use_json and debug")},
+		{Option: config.Option{Name: "log-date-format", Default: "%Y-%m-%d %H:%M:%S", CLI: true, Metavar: "DATE_FORMAT",
+			Help: "form of times in the log"}, support: NoEffect, why: fixed},
+		{Option: config.Option{Name: "log-file", CLI: true, Metavar: "PATH", Deprecated: []config.Name{{Option: "logfile"}},
+			Help: "file to log to; standard error when neither this nor log_dir is set"},
+			field: func(o *Options) any { return &o.Log.File }},
+		{Option: config.Option{Name: "log-dir", CLI: true, Metavar: "LOG_DIR", Deprecated: []config.Name{{Option: "logdir"}},
+			Help: "directory of the log file"},
+			field: func(o *Options) any { return &o.Log.Dir }},
+		{Option: config.Option{Name: "watch-log-file", Type: config.Bool{}, Default: false, CLI: true,
+			Help: "notice when the log file was moved away and open it again"},
+			support: Partly, why: "the log file is not watched",
+			refuse: whenTrue("asks to reopen a log file that was moved, which Patchbay does not do yet; let logrotate use copytruncate")},
+		{Option: config.Option{Name: "use-syslog", Type: config.Bool{}, Default: false, CLI: true,
+			Help: "log to the system log"},
+			support: Partly, why: "there is no syslog output",
+			refuse: whenTrue("asks for syslog, to which Patchbay cannot log yet; log to standard error under systemd, or to a file")},
+		{Option: config.Option{Name: "use-journal", Type: config.Bool{}, Default: false, CLI: true,
+			Help: "log to the systemd journal"},
+			support: Partly, why: "there is no journal output of its own; under systemd standard error goes to the journal",
+			refuse: whenTrue("asks for the journal; leave it out: under systemd the journal takes what Patchbay writes to standard error")},
+		{Option: config.Option{Name: "syslog-log-facility", Default: "LOG_USER", CLI: true,
+			Help: "facility for the system log"}, support: NoEffect, why: "there is no syslog output"},
+		{Option: config.Option{Name: "use-json", Type: config.Bool{}, Default: false, CLI: true,
+			Help: "one JSON object per log line"},
+			field: func(o *Options) any { return &o.Log.JSON }},
+		{Option: config.Option{Name: "use_stderr", Type: config.Bool{}, Default: false,
+			Help: "log to standard error, also when there is a log file"},
+			field: func(o *Options) any { return &o.Log.Stderr }},
+		{Option: config.Option{Name: "use_eventlog", Type: config.Bool{}, Default: false,
+			Help: "log to the Windows event log"}, support: NoEffect, why: "there is no such log on Linux"},
+		{Option: config.Option{Name: "log_rotation_type", Default: "none",
+			Type: config.String{Choices: []string{"interval", "size", "none"}, IgnoreCase: true},
+			Help: "when the log file is rotated"},
+			support: Partly, why: "Patchbay does not rotate log files",
+			refuse: func(v config.Value) []string {
+				if equalFold(v.Text(), "none") {
+					return nil
+				}
+				return []string{"asks for rotation, but Patchbay " + noRotation}
+			}},
+		num("log_rotate_interval", 1, "units between rotations", "Patchbay "+noRotation),
+		{Option: config.Option{Name: "log_rotate_interval_type", Default: "days",
+			Type: config.String{Choices: []string{"Seconds", "Minutes", "Hours", "Days", "Weekday", "Midnight"}, IgnoreCase: true},
+			Help: "unit of log_rotate_interval"}, support: NoEffect, why: "Patchbay " + noRotation},
+		num("max_logfile_count", 30, "rotated files to keep", "Patchbay "+noRotation),
+		num("max_logfile_size_mb", 200, "size that makes a rotation due", "Patchbay "+noRotation),
+		str("logging_context_format_string", "%(asctime)s.%(msecs)03d %(process)d %(levelname)s %(name)s [%(global_request_id)s "+
+			"%(request_id)s %(user_identity)s] %(instance)s%(message)s", "form of a log line with a request", fixed),
+		str("logging_default_format_string", "%(asctime)s.%(msecs)03d %(process)d %(levelname)s %(name)s [-] %(instance)s%(message)s",
+			"form of a log line", fixed),
+		str("logging_debug_format_suffix", "%(funcName)s %(pathname)s:%(lineno)d", "end of a debug line", fixed),
+		str("logging_exception_prefix", "%(asctime)s.%(msecs)03d %(process)d ERROR %(name)s %(instance)s", "start of an exception line", fixed),
+		str("logging_user_identity_format", "%(user)s %(project)s %(domain)s %(system_scope)s %(user_domain)s %(project_domain)s",
+			"form of the user in a log line", fixed),
+		str("instance_format", "[instance: %(uuid)s] ", "form of an instance in a log line", fixed),
+		str("instance_uuid_format", "[instance: %(uuid)s] ", "form of an instance in a log line", fixed),
+		{Option: config.Option{Name: "default_log_levels", Type: config.List{}, Default: defaultLogLevels,
+			Help: "level per Python logger"}, support: NoEffect, why: python},
+		{Option: config.Option{Name: "publish_errors", Type: config.Bool{}, Default: false,
+			Help: "send errors as notifications"},
+			support: Partly, why: "Patchbay sends no notifications",
+			refuse: whenTrue("asks for error notifications, which Patchbay does not send")},
+		num("rate_limit_interval", 0, "seconds over which log lines are counted", "Patchbay logs changes, not work, and does not limit itself"),
+		num("rate_limit_burst", 0, "log lines allowed per interval", "Patchbay logs changes, not work, and does not limit itself"),
+		str("rate_limit_except_level", "CRITICAL", "level that is never limited", "Patchbay logs changes, not work, and does not limit itself"),
+	}
+}
+
+const defaultLogLevels = "amqp=WARN,amqplib=WARN,boto=WARN,qpid=WARN,sqlalchemy=WARN,suds=INFO,oslo.messaging=INFO," +
+	"oslo_messaging=INFO,iso8601=WARN,requests.packages.urllib3.connectionpool=WARN,urllib3.connectionpool=WARN," +
+	"websocket=WARN,requests.packages.urllib3.util.retry=WARN,urllib3.util.retry=WARN,keystonemiddleware=WARN," +
+	"routes.middleware=WARN,stevedore=WARN,taskflow=WARN,keystoneauth=WARN,oslo.cache=INFO,oslo_policy=INFO," +
+	"dogpile.core.dogpile=INFO"

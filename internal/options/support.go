@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package options
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/patchbay-sdn/patchbay/oslo/config"
+)
+
+// The functions below make rows and their sentences.
+
+func noEffect(r row, why string) row { r.support, r.why = NoEffect, why; return r }
+
+func withReason(r row, why string, refuse func(config.Value) []string) row {
+	r.support, r.why, r.refuse = Partly, why, refuse
+	return r
+}
+
+func since(releases string, r row) row { r.releases = releases; return r }
+
+func needsExtension(name string) string {
+	return "the extension " + name + " reads it, which Patchbay does not have yet"
+}
+
+func whenTrue(sentence string) func(config.Value) []string {
+	return func(v config.Value) []string {
+		if !v.Bool() {
+			return nil
+		}
+		return []string{sentence}
+	}
+}
+
+func whenSet(sentence string) func(config.Value) []string {
+	return func(v config.Value) []string {
+		if v.Text() == "" {
+			return nil
+		}
+		return []string{sentence}
+	}
+}
+
+// atLeast is for bounds that newer releases of Neutron enforce and the one that
+// Patchbay follows does not.
+func atLeast(least int) func(config.Value) string {
+	return func(v config.Value) string {
+		if !v.IsSet() || v.Int() >= int64(least) {
+			return ""
+		}
+		return fmt.Sprintf("is less than %d, which newer releases of Neutron refuse", least)
+	}
+}
+
+func equalFold(a, b string) bool { return strings.EqualFold(a, b) }
+
+// Problem is something to tell the operator about one setting.
+type Problem struct {
+	Group    string // as in a file: lower case, or DEFAULT
+	Option   string
+	Origin   config.Origin
+	Sentence string // a whole sentence that begins with the option
+}
+
+func (p Problem) Error() string {
+	if p.Origin.Kind == config.FromDefault {
+		return p.Sentence
+	}
+	return fmt.Sprintf("%s: %s", p.Origin, p.Sentence)
+}
+
+// problem begins the sentence with the option.
+func problem(v config.Value, format string, args ...any) Problem {
+	o := v.Option()
+	id := o.ID()
+	group := fileGroup(id.Group)
+	return Problem{Group: group, Option: id.Option, Origin: v.Origin(),
+		Sentence: fmt.Sprintf("[%s] %s ", group, id.Option) + fmt.Sprintf(format, args...)}
+}
+
+// fileGroup is a group as people write it.
+func fileGroup(group string) string {
+	if group == "DEFAULT" {
+		return group
+	}
+	return strings.ToLower(group)
+}
+
+// Unsupported lists the settings that ask for something Patchbay does not have.
+// The agent must not start when there is any.
+func (o *Options) Unsupported() []Problem {
+	var out []Problem
+	for _, r := range rows(thisMachine(Program)) {
+		if r.refuse == nil {
+			continue
+		}
+		v, err := o.conf.Get(r.Group, r.ID().Option)
+		if err != nil {
+			continue // Load has reported it
+		}
+		for _, sentence := range r.refuse(v) {
+			out = append(out, problem(v, "%s.", sentence))
+		}
+	}
+	return append(out, o.unsupportedSources()...)
+}
+
+// unsupportedSources: config_source belongs to the library, not to the table.
+func (o *Options) unsupportedSources() []Problem {
+	v, err := o.conf.Get("", "config_source")
+	if err != nil || len(v.List()) == 0 {
+		return nil
+	}
+	return []Problem{problem(v, "names sources of configuration besides files, which Patchbay cannot read.")}
+}
