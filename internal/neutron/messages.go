@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package neutron
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// Event says what happened to the objects of a [Push]. The core plugin only ever says updated, also for what is new;
+// services such as QoS and trunk tell created from updated.
+type Event string
+
+// The events of a push.
+const (
+	Created Event = "created"
+	Updated Event = "updated"
+	Deleted Event = "deleted"
+)
+
+// Push is news about objects of one kind. Deleted objects carry nothing but their id. The objects are not decoded yet:
+// most pushes are about ports of other hosts, and the receiver drops those after a glance.
+type Push struct {
+	Kind    Kind
+	Event   Event
+	Objects []Primitive
+}
+
+// TunnelUpdate says that a host serves tunnels of a type at an address.
+type TunnelUpdate struct {
+	IP   netip.Addr `json:"tunnel_ip"`
+	Type string     `json:"tunnel_type"`
+}
+
+// TunnelDelete says that it does so no more.
+type TunnelDelete struct {
+	IP   netip.Addr `json:"tunnel_ip"`
+	Type string     `json:"tunnel_type"`
+}
+
+// DVRUpdate lists the addresses that distributed routers use, one a host.
+type DVRUpdate struct {
+	MACs []DVRMAC `json:"dvr_macs"`
+}
+
+// DVRMAC is the address that a host's distributed routers send from.
+type DVRMAC struct {
+	Host string `json:"host"`
+	MAC  MAC    `json:"mac_address"`
+}
+
+// FDBAdd brings forwarding entries: behind which tunnel endpoint an address is found.
+type FDBAdd struct {
+	Networks map[string]FDBNetwork `json:"fdb_entries"` // by network id
+}
+
+// FDBRemove takes forwarding entries away.
+type FDBRemove struct {
+	Networks map[string]FDBNetwork `json:"fdb_entries"`
+}
+
+// FDBNetwork holds the entries of one segment of a network, by tunnel endpoint.
+type FDBNetwork struct {
+	NetworkType    string                    `json:"network_type"`
+	SegmentationID *int                      `json:"segment_id"`
+	Ports          map[netip.Addr][]FDBEntry `json:"ports"`
+}
+
+// FDBEntry is one address pair behind an endpoint.
+type FDBEntry struct {
+	MAC MAC
+	IP  netip.Addr
+}
+
+// Flood says whether the entry stands for "send broadcasts here", which Neutron writes as the all-zero pair.
+func (e FDBEntry) Flood() bool { return e == FDBEntry{IP: netip.IPv4Unspecified()} }
+
+// UnmarshalJSON implements json.Unmarshaler. The wire form is a list of two strings.
+func (e *FDBEntry) UnmarshalJSON(b []byte) error {
+	var pair []string
+	if err := json.Unmarshal(b, &pair); err != nil {
+		return err
+	}
+	if len(pair) != 2 {
+		return fmt.Errorf("forwarding entry of %d parts, expected address and IP", len(pair))
+	}
+	mac, err := ParseMAC(pair[0])
+	if err != nil {
+		return err
+	}
+	ip, err := netip.ParseAddr(pair[1])
+	if err != nil {
+		return err
+	}
+	*e = FDBEntry{mac, ip}
+	return nil
+}
+
+// FDBChange moves addresses: IPs of known MACs changed.
+type FDBChange struct {
+	Networks map[string]map[netip.Addr]IPChange // by network id and tunnel endpoint
+}
+
+// IPChange is what the entries behind an endpoint were and what they are.
+type IPChange struct {
+	Before []FDBEntry `json:"before"`
+	After  []FDBEntry `json:"after"`
+}
+
+// DecodeMessage reads the arguments of a cast that arrived on one of an agent's topics into *Push, *TunnelUpdate,
+// *TunnelDelete, *DVRUpdate, *FDBAdd, *FDBRemove or *FDBChange. The server also sends methods for agents of earlier
+// designs; those give nil and no error.
+func DecodeMessage(topic, method string, args []byte) (any, error) {
+	if strings.HasPrefix(topic, "neutron-vo-") && method == "push" {
+		return decodePush(args)
+	}
+	var msg any
+	switch method {
+	case "tunnel_update":
+		msg = &TunnelUpdate{}
+	case "tunnel_delete":
+		msg = &TunnelDelete{}
+	case "dvr_mac_address_update":
+		msg = &DVRUpdate{}
+	case "add_fdb_entries":
+		msg = &FDBAdd{}
+	case "remove_fdb_entries":
+		msg = &FDBRemove{}
+	case "update_fdb_entries":
+		return decodeFDBChange(args)
+	default:
+		return nil, nil
+	}
+	if err := json.Unmarshal(args, msg); err != nil {
+		return nil, fmt.Errorf("decoding %s: %w", method, err)
+	}
+	return msg, nil
+}
+
+func decodePush(args []byte) (*Push, error) {
+	var wire struct {
+		Resources []Primitive `json:"resource_list"`
+		Event     Event       `json:"event_type"`
+	}
+	if err := json.Unmarshal(args, &wire); err != nil {
+		return nil, fmt.Errorf("decoding push: %w", err)
+	}
+	if len(wire.Resources) == 0 {
+		return nil, fmt.Errorf("decoding push: no objects in it")
+	}
+	switch wire.Event {
+	case Created, Updated, Deleted:
+	default:
+		return nil, fmt.Errorf("decoding push: unknown event %q", wire.Event)
+	}
+	kind := wire.Resources[0].Name
+	for _, r := range wire.Resources {
+		if r.Name != kind {
+			return nil, fmt.Errorf("decoding push: %q and %q objects in one message", kind, r.Name)
+		}
+	}
+	return &Push{Kind(kind), wire.Event, wire.Resources}, nil
+}
+
+func decodeFDBChange(args []byte) (*FDBChange, error) {
+	var wire struct {
+		Entries map[string]map[string]map[netip.Addr]IPChange `json:"fdb_entries"`
+	}
+	if err := json.Unmarshal(args, &wire); err != nil {
+		return nil, fmt.Errorf("decoding update_fdb_entries: %w", err)
+	}
+	for action := range wire.Entries {
+		if action != "chg_ip" {
+			return nil, fmt.Errorf("decoding update_fdb_entries: unknown action %q", action)
+		}
+	}
+	return &FDBChange{wire.Entries["chg_ip"]}, nil
+}

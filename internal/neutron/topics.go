@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package neutron
+
+// Topics that neutron-server listens on.
+const (
+	topicPlugin  = "q-plugin"
+	topicReports = "q-reports-plugin"
+)
+
+// Topics that agents listen on; versioned objects have one each, see [Versions.Topic].
+const (
+	TopicTunnelUpdate = "q-agent-notifier-tunnel-update"
+	TopicTunnelDelete = "q-agent-notifier-tunnel-delete"
+	TopicDVRUpdate    = "q-agent-notifier-dvr-update"
+	TopicL2Population = "q-agent-notifier-l2population-update"
+)
+
+// Topics lists what an agent consumes: tunnel and DVR news, forwarding entries when l2population is on, and the
+// objects of the kinds given in the versions that were negotiated. A kind the server does not know is left out.
+func Topics(v Versions, l2population bool, kinds ...Kind) []string {
+	topics := []string{TopicTunnelUpdate, TopicTunnelDelete, TopicDVRUpdate}
+	if l2population {
+		topics = append(topics, TopicL2Population)
+	}
+	for _, k := range kinds {
+		if t, ok := v.Topic(k); ok {
+			topics = append(topics, t)
+		}
+	}
+	return topics
+}
