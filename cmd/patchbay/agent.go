@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/patchbay-sdn/patchbay/internal/agent"
+	"github.com/patchbay-sdn/patchbay/internal/neutron"
+	"github.com/patchbay-sdn/patchbay/internal/observe"
+	"github.com/patchbay-sdn/patchbay/internal/options"
+	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+	"github.com/patchbay-sdn/patchbay/oslo/config"
+	"github.com/patchbay-sdn/patchbay/oslo/messaging"
+)
+
+func newAgentCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "agent [--config-file FILE]... [--config-dir DIR]... [option]...",
+		Short: "Run the agent",
+		Long: `Run the agent in the foreground, with the arguments that neutron-openvswitch-agent takes. The order of
+--config-file, --config-dir and options matters: what comes later wins.
+
+SIGTERM stops the agent and takes its queues off the broker. SIGHUP reads the files again and takes over
+the options that may change at run time.`,
+		// oslo.config's arguments are ordered, which a flag set would lose.
+		DisableFlagParsing: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o, err := options.Load(args, os.Environ())
+			switch {
+			case errors.Is(err, config.ErrHelp):
+				return cmd.Help()
+			case errors.Is(err, config.ErrVersion):
+				fmt.Fprintln(cmd.OutOrStdout(), version)
+				return nil
+			case err != nil:
+				return fmt.Errorf("the configuration cannot be used:\n%w", err)
+			}
+			return runAgent(cmd.Context(), o)
+		},
+	}
+}
+
+func runAgent(ctx context.Context, o *options.Options) error {
+	level := &slog.LevelVar{}
+	level.Set(logLevel(o))
+	log, closeLog, err := openLog(o, level)
+	if err != nil {
+		return err
+	}
+	defer closeLog()
+	if err := startAgent(ctx, o, log, level); err != nil {
+		// Also into the log: under a service manager nobody reads standard error.
+		log.Error("the agent cannot run", "err", err)
+		return err
+	}
+	return nil
+}
+
+func startAgent(ctx context.Context, o *options.Options, log *slog.Logger, level *slog.LevelVar) error {
+	if err := refuse(o); err != nil {
+		return err
+	}
+	url, err := messaging.ParseURL(o.Default.TransportURL.Reveal())
+	if err != nil {
+		return fmt.Errorf("[DEFAULT] transport_url: %w", err)
+	}
+	database, err := ovsdb.New(ovsdb.Config{
+		Endpoint:     o.OVS.OVSDBConnection,
+		SSL:          ovsdb.SSL{PrivateKey: o.OVS.SSLKeyFile, Certificate: o.OVS.SSLCertFile, CACert: o.OVS.SSLCACertFile},
+		ManagerProbe: o.OVS.OFInactivity,
+	})
+	if err != nil {
+		return fmt.Errorf("[ovs] ovsdb_connection: %w", err)
+	}
+	notifier := observe.NewNotifier(os.Getenv, os.Getpid())
+	a, err := agent.New(agent.Config{
+		Host:           o.Default.Host,
+		Configurations: agent.Configurations(ctx, o),
+		ReportInterval: o.Agent.ReportInterval,
+		Ping:           o.Default.RPCPingEnabled,
+		Log:            log,
+		Notifier:       notifier,
+	}, database, func(onEvent func(messaging.Event)) (agent.Broker, error) {
+		return messaging.Open(brokerConfig(o, url, onEvent))
+	})
+	if err != nil {
+		return fmt.Errorf("the broker: %w", err)
+	}
+	log.Info("agent starting", "version", version, "host", o.Default.Host)
+	log.Warn("this version reports to the server and listens, but wires no ports")
+
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+	reloads := make(chan struct{})
+	go func() {
+		defer close(reloads)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-hup:
+				o = reload(o, log, level, notifier)
+			}
+		}
+	}()
+	err = a.Run(ctx)
+	stop()
+	<-reloads
+	return err
+}
+
+// refuse stops the start on options that ask for what Patchbay does not have, and on a tunnel endpoint that is not on
+// this host. All reasons are given at once.
+func refuse(o *options.Options) error {
+	var reasons []string
+	for _, p := range o.Unsupported() {
+		reasons = append(reasons, p.Error())
+	}
+	if len(o.Agent.TunnelTypes) > 0 {
+		if err := localAddress(o.OVS.LocalIP); err != nil {
+			reasons = append(reasons, "[ovs] local_ip "+err.Error())
+		}
+	}
+	if len(reasons) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s", strings.Join(reasons, "\n"))
+}
+
+// localAddress checks that an interface of this host has the address.
+func localAddress(text string) error {
+	want, err := netip.ParseAddr(text)
+	if err != nil {
+		return fmt.Errorf("is %q: not an address", text)
+	}
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return fmt.Errorf("cannot be checked: %w", err)
+	}
+	for _, a := range addrs {
+		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().WithZone("") == want {
+			return nil
+		}
+	}
+	return fmt.Errorf("is %s, which no interface of this host has; tunnels would end nowhere", want)
+}
+
+func brokerConfig(o *options.Options, url messaging.URL, onEvent func(messaging.Event)) messaging.Config {
+	r := o.Rabbit
+	return messaging.Config{
+		URL: url, Exchange: o.Default.ControlExchange, Program: options.Program, Host: o.Default.Host,
+		Timeout: o.Default.RPCResponseTimeout, MaxTimeout: o.Default.RPCResponseMaxTimeout,
+		Context: func(context.Context) map[string]any { return neutron.RequestContext(time.Now()) },
+		OnEvent: onEvent,
+		Rabbit: messaging.Rabbit{
+			DurableQueues: r.DurableQueues, AutoDelete: r.AutoDelete,
+			TLS: r.SSL, TLSVersion: r.SSLVersion, TLSKeyFile: r.SSLKeyFile, TLSCertFile: r.SSLCertFile,
+			TLSCAFile: r.SSLCAFile, TLSVerifyHostname: r.SSLVerifyHostname,
+			ReconnectDelay: r.ReconnectDelay, ReconnectSplay: r.ReconnectSplay, Compression: r.Compression,
+			MissingConsumerRetry: r.MissingConsumer, FailoverStrategy: r.FailoverStrategy, LoginMethod: r.LoginMethod,
+			RetryInterval: r.RetryInterval, RetryBackoff: r.RetryBackoff, IntervalMax: r.RetryIntervalMax,
+			HAQueues: r.HAQueues, QuorumQueue: r.QuorumQueue, TransientQuorumQueue: r.TransientQuorum,
+			QuorumDeliveryLimit: r.DeliveryLimit, QuorumMaxMemoryLength: r.MaxMemoryLength, QuorumMaxMemoryBytes: r.MaxMemoryBytes,
+			TransientQueuesTTL: r.TransientQueuesTTL, PrefetchCount: r.PrefetchCount,
+			HeartbeatThreshold: r.HeartbeatTimeout, HeartbeatRate: r.HeartbeatRate, DirectMandatory: true,
+			UseQueueManager: r.QueueManager, Hostname: r.Hostname, ProcessName: r.ProcessName, StreamFanout: r.StreamFanout,
+		},
+	}
+}
+
+func logLevel(o *options.Options) slog.Level {
+	if o.Log.Debug {
+		return slog.LevelDebug
+	}
+	return slog.LevelInfo
+}
+
+// openLog opens what the options name: a file, standard error, or both.
+func openLog(o *options.Options, level slog.Leveler) (*slog.Logger, func(), error) {
+	var out io.Writer = os.Stderr
+	closeLog := func() {}
+	if o.Log.File != "" {
+		f, err := observe.OpenLogFile(o.Log.File)
+		if err != nil {
+			return nil, nil, err
+		}
+		out, closeLog = f, func() { _ = f.Close() }
+		if o.Log.Stderr {
+			out = io.MultiWriter(f, os.Stderr)
+		}
+	}
+	if o.Log.JSON {
+		return slog.New(slog.NewJSONHandler(out, &slog.HandlerOptions{Level: level})), closeLog, nil
+	}
+	return observe.NewLogger(out, level), closeLog, nil
+}
+
+// reload reads the files again, takes over what may change at run time, and names what may not.
+func reload(o *options.Options, log *slog.Logger, level *slog.LevelVar, n *observe.Notifier) *options.Options {
+	notify := func(err error) {
+		if err != nil {
+			log.Warn("the service manager cannot be told", "err", err)
+		}
+	}
+	notify(n.Reloading())
+	defer func() { notify(n.Ready("reporting to neutron-server")) }()
+	next, changes, err := options.Reload(o)
+	if err != nil {
+		log.Error("configuration not read again, the old one stays in force", "err", err)
+		return o
+	}
+	level.Set(logLevel(next))
+	for _, c := range changes.Changed {
+		log.Info("option changed", "option", c.New.Option().Name, "value", c.New.String())
+	}
+	for _, name := range changes.Ignored {
+		log.Warn("option changed in the files, but takes a restart", "option", name.Group+"."+name.Option)
+	}
+	log.Info("configuration read again", "changed", len(changes.Changed), "need_restart", len(changes.Ignored))
+	return next
+}

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/patchbay-sdn/patchbay/internal/neutron"
+	"github.com/patchbay-sdn/patchbay/internal/observe"
+	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+	"github.com/patchbay-sdn/patchbay/oslo/messaging"
+)
+
+// Broker is what the agent uses of *messaging.Client.
+type Broker interface {
+	neutron.Caller
+	Serve(ctx context.Context, s messaging.Service) error
+	RemoveLeftovers(ctx context.Context, topics []string, server string) ([]string, error)
+	Close(ctx context.Context) error
+}
+
+// Switch is what the agent uses of *ovsdb.Client.
+type Switch interface {
+	Run(ctx context.Context)
+	Changes() <-chan *ovsdb.Batch
+}
+
+// Config is what the agent needs besides its connections.
+type Config struct {
+	Host string
+	// Configurations is the state report as far as it is known before the switch has spoken.
+	Configurations neutron.Configurations
+	// ReportInterval separates state reports, and is the time in which one has to be answered. 0: none are sent.
+	ReportInterval time.Duration
+	// Ping answers oslo.messaging's ping method.
+	Ping     bool
+	Log      *slog.Logger
+	Notifier *observe.Notifier
+}
+
+// Times that are not options.
+const (
+	// closeTime bounds how long a stop waits for the broker to take our queues away; they expire if it does not.
+	closeTime = 800 * time.Millisecond
+	// alivePause and aliveMax separate questions whether a server is alive.
+	alivePause = time.Second
+	aliveMax   = 30 * time.Second
+)
+
+// kinds are the objects that the agent wants to hear of.
+func kinds() []neutron.Kind {
+	return []neutron.Kind{
+		neutron.KindPort, neutron.KindNetwork, neutron.KindSubnet,
+		neutron.KindSecurityGroup, neutron.KindSecurityGroupRule, neutron.KindAddressGroup,
+	}
+}
+
+// Agent is one agent on one host. Make it with [New] and run it once.
+type Agent struct {
+	cfg    Config
+	log    *slog.Logger
+	server *neutron.Server
+	broker Broker
+	sw     Switch
+	inbox  *mailbox[any]
+	work   sync.WaitGroup
+
+	// Owned by the loop.
+	view     *ovsdb.View
+	switchUp bool // the view is current
+	versions neutron.Versions
+	report   reporting
+	repeats  repeats
+}
+
+// New returns an agent. Open is called once to make the broker's client, with the function that wants to hear of its
+// events.
+func New(cfg Config, sw Switch, open func(onEvent func(messaging.Event)) (Broker, error)) (*Agent, error) {
+	a := &Agent{
+		cfg: cfg, log: cfg.Log, sw: sw, inbox: newMailbox[any](), view: ovsdb.NewView(),
+		report: reporting{start: true}, repeats: repeats{every: repeatEvery},
+	}
+	broker, err := open(func(e messaging.Event) { a.inbox.put(e) })
+	if err != nil {
+		return nil, err
+	}
+	a.broker, a.server = broker, neutron.NewServer(broker, cfg.Host)
+	return a, nil
+}
+
+// The outcome of work beside the loop, as events of it.
+type (
+	// notAlive: no server answered, or one that cannot reach its database. It is asked again.
+	notAlive struct{ err error }
+	// registered: a server is alive, and everything it sends from now on reaches us.
+	registered struct {
+		releases string
+		versions neutron.Versions
+		waited   time.Duration
+		removed  []string // queues of an earlier agent
+	}
+	// reported: a state report came to its end.
+	reported struct {
+		status neutron.AgentStatus
+		err    error
+		took   time.Duration
+	}
+)
+
+// Run runs the agent until ctx ends, then takes its queues off the broker. It returns an error only when something
+// happened that running on cannot mend.
+func (a *Agent) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	a.work.Go(func() { a.sw.Run(ctx) })
+	a.work.Go(func() { a.register(ctx) })
+	err := a.loop(ctx)
+	cancel()
+	a.notify(a.cfg.Notifier.Stopping())
+	// The caller's context is over; what is left of the connection gets a short one of its own.
+	closing, done := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
+	defer done()
+	if closeErr := a.broker.Close(closing); closeErr != nil {
+		a.log.Warn("queues are left to expire on the broker", "err", closeErr)
+	}
+	a.work.Wait()
+	a.log.Info("agent stopped")
+	return err
+}
+
+func (a *Agent) loop(ctx context.Context) error {
+	// A nil channel never fires: without an interval or a watchdog the loop does without.
+	var reportTick, watchdogTick <-chan time.Time
+	if a.cfg.ReportInterval > 0 {
+		t := time.NewTicker(a.cfg.ReportInterval)
+		defer t.Stop()
+		reportTick = t.C
+	}
+	if d := a.cfg.Notifier.WatchdogInterval(); d > 0 {
+		t := time.NewTicker(d)
+		defer t.Stop()
+		watchdogTick = t.C
+	}
+	changes := a.sw.Changes()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case b, ok := <-changes:
+			if !ok {
+				changes = nil // ends with ctx
+				continue
+			}
+			a.switchChanged(ctx, b)
+		case <-a.inbox.ready:
+			for _, e := range a.inbox.take() {
+				a.event(ctx, e)
+			}
+		case <-reportTick:
+			a.sendReport(ctx)
+		case <-watchdogTick:
+			a.notify(a.cfg.Notifier.Watchdog())
+		}
+	}
+}
+
+func (a *Agent) event(ctx context.Context, e any) {
+	switch e := e.(type) {
+	case *messaging.Message:
+		a.message(e)
+	case messaging.Event:
+		a.brokerEvent(e)
+	case notAlive:
+		a.repeats.log(a.log, slog.LevelWarn, "no neutron-server answers", "err", e.err)
+	case registered:
+		a.repeats.forget("no neutron-server answers")
+		a.versions = e.versions
+		a.log.Info("server is alive", "release", e.releases, "waited", e.waited)
+		if len(e.removed) > 0 {
+			a.log.Info("removed queues that an earlier agent left on the broker", "queues", len(e.removed))
+		}
+		if a.cfg.ReportInterval == 0 {
+			a.notify(a.cfg.Notifier.Ready("listening, without state reports"))
+		}
+		a.sendReport(ctx)
+	case reported:
+		a.reportEnded(e)
+	default:
+		panic(fmt.Sprintf("event %T has no place in the loop", e))
+	}
+}
+
+// switchChanged moves the view on.
+func (a *Agent) switchChanged(ctx context.Context, b *ovsdb.Batch) {
+	if b.Kind == ovsdb.Disconnected {
+		a.switchUp = false
+		a.repeats.log(a.log, slog.LevelWarn, "the switch's database cannot be reached", "err", b.Err)
+		return
+	}
+	a.view.Apply(b)
+	if a.switchUp {
+		return
+	}
+	a.switchUp = true
+	a.repeats.forget("the switch's database cannot be reached")
+	a.log.Info("connected to the switch's database", "ovs_version", a.view.Capabilities().OVSVersion)
+	a.sendReport(ctx)
+}
+
+// message takes what the server told us. Nothing acts on it yet; it is decoded so that a server whose words we do not
+// understand is noticed.
+func (a *Agent) message(m *messaging.Message) {
+	decoded, err := neutron.DecodeMessage(m.Topic, m.Method, m.Args)
+	if err != nil {
+		a.repeats.log(a.log, slog.LevelWarn, "message not understood", "topic", m.Topic, "err", err)
+		return
+	}
+	a.log.Debug("message", "topic", m.Topic, "method", m.Method, "known", decoded != nil)
+}
+
+// notify logs what telling the service manager led to.
+func (a *Agent) notify(err error) {
+	if err != nil {
+		a.repeats.log(a.log, slog.LevelWarn, "the service manager cannot be told", "err", err)
+	}
+}

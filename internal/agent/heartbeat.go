@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/patchbay-sdn/patchbay/internal/neutron"
+)
+
+// reporting is where the state reports stand.
+type reporting struct {
+	start    bool // the server is to treat us as an agent that has just begun
+	told     bool // a report got through, and with it our object versions
+	inFlight bool
+	failed   int // in a row
+	since    time.Time
+}
+
+// sendReport sends the agent's state, if there is a true one to send: the server is known and the switch is in sight.
+// While the switch's database is away the server hears nothing, and after its agent_down_time it takes the host for
+// what it is: one on which nothing can be wired.
+func (a *Agent) sendReport(ctx context.Context) {
+	if a.cfg.ReportInterval == 0 || a.versions == nil || !a.switchUp || a.report.inFlight {
+		return
+	}
+	state := neutron.AgentState{
+		Binary: neutron.Binary, Host: a.cfg.Host, Topic: "N/A", AgentType: neutron.AgentType,
+		Configurations: a.cfg.Configurations, StartFlag: a.report.start,
+	}
+	state.Configurations.OVSCapabilities = capabilities(a.view.Capabilities())
+	if !a.report.told {
+		state.ResourceVersions = a.versions
+	}
+	a.report.inFlight = true
+	a.work.Go(func() {
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(ctx, a.cfg.ReportInterval)
+		defer cancel()
+		status, err := a.server.ReportState(ctx, state, began)
+		a.inbox.put(reported{status, err, time.Since(began)})
+	})
+}
+
+func (a *Agent) reportEnded(e reported) {
+	a.report.inFlight = false
+	if e.err != nil {
+		if a.report.failed++; a.report.failed == 1 {
+			a.report.since = time.Now()
+			a.log.Warn("state report failed; the server takes this host for dead when none gets through", "err", e.err)
+		}
+		return
+	}
+	if e.status == "" {
+		a.repeats.log(a.log, slog.LevelWarn, "the server ignores our state reports: this host's clock is behind the server's start")
+		return
+	}
+	if a.report.failed > 0 {
+		a.log.Info("state reports get through again", "failed", a.report.failed, "after", time.Since(a.report.since))
+	}
+	first := !a.report.told
+	a.report = reporting{told: true}
+	switch {
+	case first:
+		a.log.Info("registered with the server", "status", string(e.status), "took", e.took)
+		a.notify(a.cfg.Notifier.Ready("reporting to neutron-server"))
+	case e.status == neutron.StatusRevived:
+		a.log.Warn("the server had taken this host for dead and has it back", "took", e.took)
+	}
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/patchbay-sdn/patchbay/internal/neutron"
+	"github.com/patchbay-sdn/patchbay/oslo/messaging"
+)
+
+// errNoDatabase is what a server means that answers, but not with yes.
+var errNoDatabase = errors.New("the server cannot reach its database")
+
+// register waits until a server is alive, finds out its object versions and listens to the topics of exactly these.
+// It runs beside the loop and tries until it succeeds or ctx ends. Its pauses grow and are jittered, because after an
+// outage every host of the region is in here.
+func (a *Agent) register(ctx context.Context) {
+	began := time.Now()
+	for pause := alivePause; ; pause = min(2*pause, aliveMax) {
+		e, err := a.tryRegister(ctx)
+		if err == nil {
+			e.waited = time.Since(began)
+			a.inbox.put(e)
+			return
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		a.inbox.put(notAlive{err})
+		if sleep(ctx, time.Duration((0.5+rand.Float64())*float64(pause))) != nil {
+			return
+		}
+	}
+}
+
+func (a *Agent) tryRegister(ctx context.Context) (registered, error) {
+	alive, err := a.server.Alive(ctx)
+	if err != nil {
+		return registered{}, err
+	}
+	if !alive {
+		return registered{}, errNoDatabase
+	}
+	releases, versions, err := neutron.Negotiate(ctx, a.server)
+	if err != nil {
+		return registered{}, err
+	}
+	topics := neutron.Topics(versions, a.cfg.Configurations.L2Population, kinds()...)
+	if err := a.broker.Serve(ctx, messaging.Service{Topics: topics, Handler: a.take}); err != nil {
+		return registered{}, err
+	}
+	// Not worth failing for: they only take up room on the broker.
+	removed, _ := a.broker.RemoveLeftovers(ctx, topics, a.cfg.Host)
+	return registered{releases: releases, versions: versions, removed: removed}, nil
+}
+
+// take is where messages arrive. It hands them to the loop; from then on they are ours, and the broker may forget them.
+func (a *Agent) take(_ context.Context, m *messaging.Message) (any, error) {
+	if m.Call {
+		// Nobody calls an agent, except to see whether it is there.
+		if a.cfg.Ping && m.Method == "oslo_rpc_server_ping" {
+			return "pong", nil
+		}
+		return nil, messaging.NewNoSuchMethod(m.Method)
+	}
+	a.inbox.put(m)
+	return nil, nil
+}
+
+// sleep waits, or returns ctx's error when that ends first.
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
