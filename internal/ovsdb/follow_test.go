@@ -10,8 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // follower reads a client's stream like the agent's loop would, and checks on the way that every change is delivered
 // exactly once and in order: a row comes once, each change starts from the row as it was delivered last, a row goes once.

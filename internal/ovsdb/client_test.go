@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ovsdb_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+)
+
+const (
+	txn1 = "00000000-0000-4000-8000-000000000001"
+	txn2 = "00000000-0000-4000-8000-000000000002"
+
+	rootID = "aaaaaaaa-0000-4000-8000-000000000000"
+	brID   = "bbbbbbbb-0000-4000-8000-000000000000"
+	portID = "cccccccc-0000-4000-8000-000000000000"
+	ifID   = "dddddddd-0000-4000-8000-000000000000"
+
+	// A bridge with one port, in the words of ovsdb-server.
+	oneBridge = `{
+ "Open_vSwitch": {"` + rootID + `": {"initial": {"bridges": ["uuid","` + brID + `"], "cur_cfg": 3, "ovs_version": "3.1.0",
+   "datapath_types": ["set",["netdev","system"]], "iface_types": "internal", "other_config": ["map",[["hw-offload","true"]]]}}},
+ "Bridge": {"` + brID + `": {"initial": {"name": "br-int", "ports": ["uuid","` + portID + `"], "fail_mode": "secure",
+   "other_config": ["map",[["mac-table-size","50000"]]]}}},
+ "Port": {"` + portID + `": {"initial": {"name": "tap0", "interfaces": ["uuid","` + ifID + `"], "tag": 5}}},
+ "Interface": {"` + ifID + `": {"initial": {"name": "tap0", "ofport": ["set",[]],
+   "external_ids": ["map",[["iface-id","x"],["attached-mac","fa:16:3e:00:00:01"]]]}}}
+}`
+)
+
+// inBubble runs a test with a fake server and virtual time.
+func inBubble(t *testing.T, s *fakeServer, cfg ovsdb.Config, test func(*testing.T, *follower)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f := followClient(t, newFakeClient(s, cfg))
+		test(t, f)
+		f.stop()
+		s.mu.Lock()
+		for _, c := range s.conns {
+			_ = c.Close()
+		}
+		s.mu.Unlock()
+		s.wg.Wait()
+	})
+}
+
+// elapse lets virtual time pass and everything that is due happen.
+func elapse(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func kinds(f *follower) string {
+	var out []string
+	for _, b := range f.since(0) {
+		out = append(out, b.Kind.String())
+	}
+	return strings.Join(out, " ")
+}
+
+func TestInitialAndUpdates(t *testing.T) {
+	var asked json.RawMessage
+	s := &fakeServer{handle: func(_ *fakeConn, method string, params []json.RawMessage) (any, string) {
+		if method != "monitor_cond_since" {
+			return nil, "unexpected"
+		}
+		asked = params[2]
+		return dump(txn1, oneBridge), ""
+	}}
+	inBubble(t, s, ovsdb.Config{}, func(t *testing.T, f *follower) {
+		synctest.Wait()
+		for _, never := range []string{"statistics", "status", "link_", "mac_in_use", "next_cfg"} {
+			if strings.Contains(string(asked), `"`+never) {
+				t.Errorf("column %s… is monitored", never)
+			}
+		}
+		v := f.view
+		if i := v.InterfaceByName("tap0"); i.OFPort != nil || v.PortOf(i.UUID).Name != "tap0" || v.BridgeOf(v.PortOf(i.UUID).UUID).Name != "br-int" {
+			t.Errorf("interface is %+v", i)
+		}
+		caps, err := f.client.Capabilities(t.Context())
+		if err != nil || len(caps.DatapathTypes) != 2 || len(caps.IfaceTypes) != 1 || !caps.HWOffload || caps.OVSVersion != "3.1.0" {
+			t.Errorf("capabilities are %+v, %v", caps, err)
+		}
+		// One element of a map changed, one gone, one new; the tag cleared; ofport set.
+		s.last().update(txn2, `{"Port": {"`+portID+`": {"modify": {"tag": ["set",[]]}}},
+			"Bridge": {"`+brID+`": {"modify": {"other_config": ["map",[["mac-table-size","50000"],["a","b"]]], "protocols": ["set",["OpenFlow14","OpenFlow10"]]}}},
+			"Interface": {"`+ifID+`": {"modify": {"ofport": -1, "external_ids": ["map",[["iface-id","y"]]], "error": "no device"}}}}`)
+		synctest.Wait()
+		if tag := v.PortByName("tap0").Tag; tag != nil {
+			t.Errorf("tag is %d", *tag)
+		}
+		if b := v.BridgeByName("br-int"); len(b.OtherConfig) != 1 || b.OtherConfig["a"] != "b" || strings.Join(b.Protocols, " ") != "OpenFlow10 OpenFlow14" {
+			t.Errorf("bridge is %+v", b)
+		}
+		if i := v.InterfaceByName("tap0"); *i.OFPort != -1 || i.ExternalIDs["iface-id"] != "y" || len(i.ExternalIDs) != 2 || i.Error != "no device" {
+			t.Errorf("interface is %+v", i)
+		}
+		s.last().update(txn2, `{"Port": {"`+portID+`": {"delete": null}}, "Interface": {"`+ifID+`": {"delete": null}},
+			"Bridge": {"`+brID+`": {"modify": {"ports": ["uuid","`+portID+`"]}}}}`)
+		synctest.Wait()
+		if v.PortByName("tap0") != nil || v.InterfaceByName("tap0") != nil || len(v.BridgeByName("br-int").Ports) != 0 {
+			t.Error("the port is still there")
+		}
+		if k := kinds(f); k != "initial update update" {
+			t.Errorf("batches are %q", k)
+		}
+	})
+}
+
+// The server still knows the last transaction we saw and tells only what came after.
+func TestReconnectSince(t *testing.T) {
+	s := &fakeServer{}
+	s.handle = func(c *fakeConn, _ string, params []json.RawMessage) (any, string) {
+		if c.n == 1 {
+			return dump(txn1, oneBridge), ""
+		}
+		if string(params[3]) != `"`+txn2+`"` {
+			t.Errorf("asked for what came after %s", params[3])
+		}
+		return []any{true, txn2, json.RawMessage(`{"Port": {"` + portID + `": {"modify": {"tag": 6}}}}`)}, ""
+	}
+	inBubble(t, s, ovsdb.Config{}, func(t *testing.T, f *follower) {
+		synctest.Wait()
+		s.last().update(txn2, `{"Port": {"`+portID+`": {"modify": {"vlan_mode": "trunk"}}}}`)
+		_ = s.last().Close()
+		elapse(time.Second)
+		p := f.view.PortByName("tap0")
+		if *p.Tag != 6 || p.VLANMode != "trunk" {
+			t.Errorf("port is %+v", p)
+		}
+		if k := kinds(f); k != "initial update disconnected reconnected" {
+			t.Errorf("batches are %q", k)
+		}
+		if last := f.batches[3]; last.Len() != 1 {
+			t.Errorf("%d rows after the reconnect", last.Len())
+		}
+	})
+}
+
+// What cannot be true ends the connection; a whole dump brings us back in line.
+func TestInconsistentUpdates(t *testing.T) {
+	for name, update := range map[string]string{
+		"modify of an unknown row": `{"Port": {"` + brID + `": {"modify": {"tag": 6}}}}`,
+		"delete of an unknown row": `{"Port": {"` + brID + `": {"delete": null}}}`,
+		"insert of a known row":    `{"Port": {"` + portID + `": {"insert": {"name": "x"}}}}`,
+		"a kind we do not know":    `{"Port": {"` + portID + `": {"upsert": {"name": "x"}}}}`,
+		"a wrong type":             `{"Port": {"` + portID + `": {"modify": {"tag": "six"}}}}`,
+		"a map that is none":       `{"Port": {"` + portID + `": {"modify": {"other_config": ["map",5]}}}}`,
+		"no object":                `[1,2,3]`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &fakeServer{}
+			s.handle = func(c *fakeConn, _ string, params []json.RawMessage) (any, string) {
+				if c.n > 1 && !strings.Contains(string(params[3]), "00000000-0000-0000-0000-000000000000") {
+					t.Errorf("did not ask for a whole dump: %s", params[3])
+				}
+				return dump(txn1, oneBridge), ""
+			}
+			inBubble(t, s, ovsdb.Config{}, func(t *testing.T, f *follower) {
+				synctest.Wait()
+				s.last().update(txn2, update)
+				elapse(time.Second)
+				if k := kinds(f); k != "initial disconnected reconnected" {
+					t.Errorf("batches are %q", k)
+				}
+				if n := f.batches[2].Len(); n != 0 {
+					t.Errorf("%d rows differ although nothing changed", n)
+				}
+			})
+		})
+	}
+}
+
+func TestOlderServer(t *testing.T) {
+	s := &fakeServer{handle: func(_ *fakeConn, method string, params []json.RawMessage) (any, string) {
+		if method == "monitor_cond" && len(params) == 3 {
+			return json.RawMessage(oneBridge), ""
+		}
+		return nil, "unknown method"
+	}}
+	inBubble(t, s, ovsdb.Config{}, func(t *testing.T, f *follower) {
+		synctest.Wait()
+		s.last().send(map[string]any{"id": nil, "method": "update2", "params": []any{
+			"patchbay", json.RawMessage(`{"Port": {"` + portID + `": {"modify": {"tag": 6}}}}`),
+		}})
+		synctest.Wait()
+		if p := f.view.PortByName("tap0"); p == nil || *p.Tag != 6 {
+			t.Errorf("port is %+v", p)
+		}
+	})
+}
+
+// A server that says nothing is asked for an echo after one interval and given up after two; one that answers is kept.
+func TestInactivityProbe(t *testing.T) {
+	var mute atomic.Bool
+	var echoes atomic.Int64
+	s := &fakeServer{handle: func(_ *fakeConn, method string, _ []json.RawMessage) (any, string) {
+		if method == "echo" {
+			echoes.Add(1)
+			if mute.Load() {
+				return silence{}, ""
+			}
+			return []any{}, ""
+		}
+		return dump(txn1, oneBridge), ""
+	}}
+	inBubble(t, s, ovsdb.Config{InactivityProbe: 5 * time.Second}, func(t *testing.T, f *follower) {
+		elapse(61 * time.Second)
+		if k := kinds(f); k != "initial" || echoes.Load() < 5 || echoes.Load() > 12 {
+			t.Errorf("after a minute of silence: batches %q, %d echoes", k, echoes.Load())
+		}
+		mute.Store(true)
+		elapse(16 * time.Second)
+		if k := kinds(f); k != "initial disconnected reconnected" {
+			t.Errorf("with echoes unanswered: %q", k)
+		}
+		if err := f.batches[1].Err; !strings.Contains(err.Error(), "silent for 10s") {
+			t.Errorf("reason is %v", err)
+		}
+	})
+}
+
+func TestServerEchoIsAnswered(t *testing.T) {
+	s := &fakeServer{handle: func(*fakeConn, string, []json.RawMessage) (any, string) { return dump(txn1, oneBridge), "" }}
+	inBubble(t, s, ovsdb.Config{}, func(t *testing.T, f *follower) {
+		synctest.Wait()
+		s.last().sendText(`{"id":"echo","method":"echo","params":["a"]}`)
+		s.last().sendText(`{"id":null,"method":"stolen","params":["lock"]}`)
+		elapse(time.Second)
+		if k := kinds(f); k != "initial" {
+			t.Errorf("batches are %q", k)
+		}
+	})
+}
+
+// One event per reason, however long the server is away, and attempts that become rarer up to a bound.
+func TestBackoff(t *testing.T) {
+	s := &fakeServer{handle: func(*fakeConn, string, []json.RawMessage) (any, string) { return dump(txn1, oneBridge), "" }}
+	s.setDown(errDown)
+	inBubble(t, s, ovsdb.Config{}, func(t *testing.T, f *follower) {
+		elapse(10 * time.Minute)
+		if k := kinds(f); k != "disconnected" || !errors.Is(f.batches[0].Err, errDown) {
+			t.Errorf("batches are %q, %v", k, f.batches[0].Err)
+		}
+		if _, err := f.client.Commit(t.Context(), f.tx(func(v *ovsdb.View, tx *ovsdb.Tx) { tx.Port(portID).SetTag(1) })); !errors.Is(err, ovsdb.ErrDisconnected) {
+			t.Errorf("commit: %v", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := f.client.Capabilities(ctx); !errors.Is(err, ovsdb.ErrTimedOut) {
+			t.Errorf("capabilities: %v", err)
+		}
+		s.setDown(nil)
+		elapse(8 * time.Second)
+		if k := kinds(f); k != "disconnected initial" {
+			t.Errorf("batches are %q", k)
+		}
+	})
+}
+
+func TestCommitErrors(t *testing.T) {
+	var answer atomic.Pointer[any]
+	s := &fakeServer{}
+	s.handle = func(c *fakeConn, method string, _ []json.RawMessage) (any, string) {
+		if method != "transact" {
+			return dump(txn1, oneBridge), ""
+		}
+		results := *answer.Load()
+		if results == nil {
+			return silence{}, ""
+		}
+		if text, ok := results.(string); ok {
+			if text == "hang up" {
+				_ = c.Close()
+				return silence{}, ""
+			}
+			return nil, text
+		}
+		return results, ""
+	}
+	fail := func(what string) map[string]any { return map[string]any{"error": what, "details": "why"} }
+	inBubble(t, s, ovsdb.Config{InactivityProbe: -1}, func(t *testing.T, f *follower) {
+		synctest.Wait()
+		commit := func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err := f.client.Commit(ctx, f.tx(func(_ *ovsdb.View, tx *ovsdb.Tx) { tx.Port(portID).SetTag(1) }))
+			return err
+		}
+		ok := map[string]any{}
+		for _, c := range []struct {
+			name    string
+			results any
+			want    error
+			text    string
+		}{
+			{"committed", []any{ok, ok}, nil, ""},
+			{"precondition", []any{fail("timed out"), nil}, ovsdb.ErrConflict, "row exists"},
+			{"constraint", []any{ok, fail("constraint violation")}, ovsdb.ErrConstraint, "constraint violation: why"},
+			{"at commit", []any{ok, ok, fail("referential integrity violation")}, ovsdb.ErrConstraint, "commit"},
+			{"no answer", nil, ovsdb.ErrTimedOut, ""},
+			{"refused", "not allowed", nil, "not allowed"},
+			{"lost", "hang up", ovsdb.ErrDisconnected, ""},
+		} {
+			answer.Store(&c.results)
+			err := commit()
+			if c.want != nil && !errors.Is(err, c.want) || c.want == nil && c.text == "" && err != nil {
+				t.Errorf("%s: %v", c.name, err)
+			}
+			if c.text != "" && (err == nil || !strings.Contains(err.Error(), c.text)) {
+				t.Errorf("%s: %v does not say %q", c.name, err, c.text)
+			}
+		}
+		empty, err := f.client.Commit(t.Context(), ovsdb.NewTx(f.view))
+		if err != nil || empty.Seq != 0 {
+			t.Errorf("empty: %v, %v", empty, err)
+		}
+	})
+}
+
+// Whoever commits while the server is slow is not in the way of reading, and a stop is quick.
+func TestStopWhileWaiting(t *testing.T) {
+	s := &fakeServer{handle: func(_ *fakeConn, method string, _ []json.RawMessage) (any, string) {
+		if method == "transact" {
+			return silence{}, ""
+		}
+		return dump(txn1, oneBridge), ""
+	}}
+	inBubble(t, s, ovsdb.Config{}, func(t *testing.T, f *follower) {
+		synctest.Wait()
+		done := make(chan error, 1)
+		go func() {
+			_, err := f.client.Commit(context.Background(), f.tx(func(_ *ovsdb.View, tx *ovsdb.Tx) { tx.Port(portID).SetTag(1) }))
+			done <- err
+		}()
+		synctest.Wait()
+		start := time.Now()
+		f.cancel()
+		if err := <-done; !errors.Is(err, ovsdb.ErrDisconnected) {
+			t.Errorf("commit: %v", err)
+		}
+		if d := time.Since(start); d > 0 {
+			t.Errorf("the stop took %v", d)
+		}
+	})
+}
