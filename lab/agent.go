@@ -34,7 +34,7 @@ const (
 	// agentTimeout bounds the wait for a new agent's first report.
 	agentTimeout = 60 * time.Second
 	// stopGrace is what a clean stop may take. The Python agent looks for signals between two rounds of its loop.
-	stopGrace = 20 * time.Second
+	stopGrace = 30 * time.Second
 )
 
 // ParseAgentKind reads the name of an agent.
@@ -79,11 +79,12 @@ func (h *Host) writeAgentConfig(overrides []string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := writeIfChanged(filepath.Join(h.agentDir(), "neutron.conf"), neutron, 0o600); err != nil {
-		return err
+	for name, text := range map[string]string{"neutron.conf": neutron, "ovs.ini": ovs} {
+		if err := os.WriteFile(filepath.Join(h.agentDir(), name), []byte(text), 0o600); err != nil {
+			return fmt.Errorf("writing the configuration of %s: %w", h.name, err)
+		}
 	}
-	_, err = writeIfChanged(filepath.Join(h.agentDir(), "ovs.ini"), ovs, 0o600)
-	return err
+	return nil
 }
 
 // StartAgent starts an agent with the default configuration plus overrides ("section.option=value") and returns once the
@@ -197,6 +198,14 @@ func (h *Host) AgentRecord(ctx context.Context) (*agents.Agent, error) {
 func (h *Host) StopAgent(ctx context.Context) error {
 	if kind, pid := h.Agent(); pid != 0 {
 		return h.agent(kind).Stop(ctx, stopGrace)
+	}
+	return nil
+}
+
+// KillAgent ends whichever agent runs and every helper it had started, at once.
+func (h *Host) KillAgent() error {
+	if kind, pid := h.Agent(); pid != 0 {
+		return h.agent(kind).Kill()
 	}
 	return nil
 }

@@ -4,7 +4,6 @@ package lab
 
 import (
 	"fmt"
-	"os"
 	"strings"
 )
 
@@ -65,15 +64,4 @@ func parseOverride(s string) (section, name, value string, err error) {
 		return "", "", "", fmt.Errorf("%q is no override: write section.option=value", s)
 	}
 	return strings.TrimSpace(key[:dot]), strings.TrimSpace(key[dot+1:]), strings.TrimSpace(value), nil
-}
-
-// writeIfChanged writes a file unless it already has that content, and tells whether it wrote.
-func writeIfChanged(path, text string, mode os.FileMode) (bool, error) {
-	if have, err := os.ReadFile(path); err == nil && string(have) == text {
-		return false, nil
-	}
-	if err := os.WriteFile(path, []byte(text), mode); err != nil {
-		return false, fmt.Errorf("writing a configuration file: %w", err)
-	}
-	return true, nil
 }

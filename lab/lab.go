@@ -43,6 +43,8 @@ type Lab struct {
 	http *http.Client
 	api  *gophercloud.ServiceClient
 
+	broker *broker.Broker
+
 	mu    sync.Mutex
 	state state
 }
@@ -68,8 +70,17 @@ func Open(o Options) (*Lab, error) {
 	}
 	l := newLab(dir)
 	l.state = s
+	return l, l.connect()
+}
+
+// connect makes the clients of a lab that is complete.
+func (l *Lab) connect() error {
 	l.api = newClient(l)
-	return l, nil
+	var err error
+	if l.broker, err = broker.Open(l.brokerConfig()); err != nil {
+		return fmt.Errorf("opening the broker: %w", err)
+	}
+	return nil
 }
 
 // Up makes the lab run: what is missing is made, what is there is left alone.
@@ -103,8 +114,7 @@ func Up(ctx context.Context, o Options) (*Lab, error) {
 	if err := l.update(func(s *state) error { s.Ready = true; return nil }); err != nil {
 		return nil, err
 	}
-	l.api = newClient(l)
-	return l, nil
+	return l, l.connect()
 }
 
 func (l *Lab) makeDir() error {
@@ -171,14 +181,15 @@ func (l *Lab) choose(s *state) error {
 	if s.Range, err = pickRange(taken); err != nil {
 		return err
 	}
-	if s.APIPort, err = pickPort("127.0.0.1", 9696); err != nil {
+	if s.APIPort, err = pickPort(9696); err != nil {
 		return err
 	}
-	if s.DBPort, err = pickPort("127.0.0.1", 13306); err != nil {
+	if s.DBPort, err = pickPort(13306); err != nil {
 		return err
 	}
-	// On an address of our own; only somebody who listens on all addresses can be in the way.
-	if s.BrokerPort, err = pickPort("", 5672); err != nil {
+	// On an address of our own, where only somebody who listens on all addresses can be in the way; that one is in the way
+	// on the loopback address too.
+	if s.BrokerPort, err = pickPort(5672); err != nil {
 		return err
 	}
 	_, err = os.Stat(netnsDir)
@@ -263,7 +274,7 @@ func (l *Lab) HostNamed(name string) (*Host, error) {
 }
 
 // Broker is the lab's RabbitMQ node.
-func (l *Lab) Broker() (*broker.Broker, error) { return broker.Open(l.brokerConfig()) }
+func (l *Lab) Broker() *broker.Broker { return l.broker }
 
 // Neutron is a client of the Networking API, as an administrator.
 func (l *Lab) Neutron() *gophercloud.ServiceClient { return l.api }

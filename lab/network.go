@@ -286,9 +286,9 @@ func parseRoutes(text string) []netip.Prefix {
 }
 
 // pickPort finds a port from start on that nobody listens on. Ports below the ephemeral range stay free until they are used.
-func pickPort(addr string, start int) (int, error) {
+func pickPort(start int) (int, error) {
 	for p := start; p < start+100; p++ {
-		l, err := net.Listen("tcp", net.JoinHostPort(addr, strconv.Itoa(p)))
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(p)))
 		if err == nil {
 			_ = l.Close()
 			return p, nil

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
@@ -179,7 +178,8 @@ func (l *Lab) WaitActive(ctx context.Context, ids ...string) error {
 		if err == nil && len(waiting) == 0 {
 			return nil
 		}
-		if !pause(ctx, 100*time.Millisecond) {
+		// Each question costs the only API worker some 25 ms.
+		if !pause(ctx, 200*time.Millisecond) {
 			return fmt.Errorf("waiting for ports to be ACTIVE: %w; not yet: %s", errors.Join(ctx.Err(), err), strings.Join(waiting, ", "))
 		}
 	}
@@ -190,10 +190,16 @@ func (l *Lab) notActive(ctx context.Context, ids []string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var waiting []string
+	status := make(map[string]string, len(all))
 	for _, p := range all {
-		if p.Status != "ACTIVE" && slices.Contains(ids, p.ID) {
-			waiting = append(waiting, p.ID+" "+p.Status)
+		status[p.ID] = p.Status
+	}
+	var waiting []string
+	for _, id := range ids {
+		if s, ok := status[id]; !ok {
+			waiting = append(waiting, id+" does not exist")
+		} else if s != "ACTIVE" {
+			waiting = append(waiting, id+" "+s)
 		}
 	}
 	return waiting, nil
@@ -214,22 +220,36 @@ func (l *Lab) ports(ctx context.Context) ([]ports.Port, error) {
 	return answer.Ports, nil
 }
 
-// Allow lets a protocol ("icmp", "tcp", …) in from everywhere, for ports in the project's default security group. Allowing
-// it again is no error.
-func (l *Lab) Allow(ctx context.Context, protocol string) error {
+// CreateGroup creates a security group that lets everything out and nothing in, and returns its ID.
+func (l *Lab) CreateGroup(ctx context.Context, name string) (string, error) {
+	g, err := groups.Create(ctx, l.api, groups.CreateOpts{Name: name, TenantID: Project}).Extract()
+	if err != nil {
+		return "", fmt.Errorf("creating security group %q: %w", name, err)
+	}
+	return g.ID, nil
+}
+
+// DefaultGroup is the ID of the project's default security group, whose members may all talk to each other.
+func (l *Lab) DefaultGroup(ctx context.Context) (string, error) {
 	pages, err := groups.List(l.api, groups.ListOpts{Name: "default", TenantID: Project}).AllPages(ctx)
 	if err != nil {
-		return fmt.Errorf("looking for the default security group: %w", err)
+		return "", fmt.Errorf("looking for the default security group: %w", err)
 	}
 	list, err := groups.ExtractGroups(pages)
 	if err != nil {
-		return fmt.Errorf("looking for the default security group: %w", err)
+		return "", fmt.Errorf("looking for the default security group: %w", err)
 	}
 	if len(list) == 0 {
-		return errors.New("there is no default security group yet; it comes with the first network")
+		return "", errors.New("there is no default security group yet; it comes with the first network")
 	}
-	_, err = rules.Create(ctx, l.api, rules.CreateOpts{
-		Direction: rules.DirIngress, EtherType: rules.EtherType4, SecGroupID: list[0].ID,
+	return list[0].ID, nil
+}
+
+// Allow lets a protocol ("icmp", "tcp", …) in from everywhere over IPv4, for the ports in a security group. Allowing it
+// again is no error.
+func (l *Lab) Allow(ctx context.Context, group, protocol string) error {
+	_, err := rules.Create(ctx, l.api, rules.CreateOpts{
+		Direction: rules.DirIngress, EtherType: rules.EtherType4, SecGroupID: group,
 		Protocol: rules.RuleProtocol(protocol), ProjectID: Project,
 	}).Extract()
 	if err != nil && !gophercloud.ResponseCodeIs(err, http.StatusConflict) {

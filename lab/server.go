@@ -43,8 +43,8 @@ func (l *Lab) writeServerConfig() error {
 		database: "mysql+pymysql://neutron:neutron@" + l.databaseAddr() + "/neutron?charset=utf8mb4",
 	})
 	for name, text := range map[string]string{"neutron.conf": neutron, "ml2.ini": ml2} {
-		if _, err := writeIfChanged(l.path("server", name), text, 0o600); err != nil {
-			return err
+		if err := os.WriteFile(l.path("server", name), []byte(text), 0o600); err != nil {
+			return fmt.Errorf("writing the server's configuration: %w", err)
 		}
 	}
 	return nil
@@ -94,7 +94,7 @@ func (l *Lab) serverReady(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("asking neutron-server: %w", err)
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("asking neutron-server: it answered %s", resp.Status)
 	}

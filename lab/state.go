@@ -9,7 +9,6 @@ import (
 	"hash/fnv"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"syscall"
 	"time"
@@ -89,14 +88,17 @@ func resolveDir(dir string) (string, error) {
 	return dir, nil
 }
 
-var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
-
 // prefixFor derives the prefix of namespace names from the directory, so that two labs never share a name.
 func prefixFor(dir string) string {
 	if dir == DefaultDir {
 		return ""
 	}
-	base := notInNames.ReplaceAllString(strings.ToLower(filepath.Base(dir)), "")
+	base := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return -1
+	}, strings.ToLower(filepath.Base(dir)))
 	return fmt.Sprintf("%.12s%04x-", base, hashOf(dir)&0xffff)
 }
 

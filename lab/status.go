@@ -52,13 +52,9 @@ type HostStatus struct {
 // Status asks every part.
 func (l *Lab) Status(ctx context.Context) Status {
 	s := Status{Dir: l.dir, Ready: l.snapshot().Ready, API: l.apiURL(), Ports: map[string]int{}}
-	if b, err := l.Broker(); err != nil {
-		s.Errors = append(s.Errors, err.Error())
-	} else {
-		s.Broker = b.Addr()
-		s.Parts = append(s.Parts, part("broker", b.PID(), b.Addr()))
-	}
+	s.Broker = l.broker.Addr()
 	s.Parts = append(s.Parts,
+		part("broker", l.broker.PID(), l.broker.Addr()),
 		part("database", l.database().PID(), l.databaseAddr()),
 		part("server", l.server().PID(), l.apiURL()))
 	for _, h := range l.Hosts() {

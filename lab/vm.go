@@ -4,6 +4,7 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -69,6 +70,9 @@ func (l *Lab) VMNamed(name string) (*VM, error) {
 // binds the port to the host, makes the interface and sets the external IDs that agents look for. It does not wait for the
 // port to become ACTIVE.
 func (h *Host) Plug(ctx context.Context, p Port) (*VM, error) {
+	if strings.ContainsFunc(p.Name, notInName) {
+		return nil, fmt.Errorf("%q cannot name a VM: letters, digits, dots and dashes do", p.Name)
+	}
 	port, err := h.bind(ctx, p)
 	if err != nil {
 		return nil, err
@@ -97,9 +101,14 @@ func (h *Host) Plug(ctx context.Context, p Port) (*VM, error) {
 		return nil, err
 	}
 	if err := vm.plug(ctx, h, addresses); err != nil {
-		return nil, fmt.Errorf("plugging %s into %s: %w", vm.Name, h.name, err)
+		undo := vm.Unplug(context.WithoutCancel(ctx), p.ID == "")
+		return nil, errors.Join(fmt.Errorf("plugging %s into %s: %w", vm.Name, h.name, err), undo)
 	}
 	return &vm, nil
+}
+
+func notInName(r rune) bool {
+	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '.' && r != '-'
 }
 
 // bind returns the port bound to the host.
@@ -169,7 +178,7 @@ func ensureIntegrationBridge() []string {
 func addPort(tap, portID, mac string, more ...string) []string {
 	return append([]string{
 		"--", "--may-exist", "add-port", "br-int", tap, "--", "set", "Interface", tap,
-		"external_ids:iface-id=" + portID, "external_ids:attached-mac=" + strings.ReplaceAll(mac, ":", `\:`),
+		"external_ids:iface-id=" + portID, `external_ids:attached-mac="` + mac + `"`,
 		"external_ids:iface-status=active", "external_ids:vm-uuid=" + portID,
 	}, more...)
 }
@@ -249,8 +258,7 @@ func (vm *VM) WaitPing(ctx context.Context, ip string) error {
 func (h *Host) PlugMany(ctx context.Context, list []ports.Port) error {
 	args := ensureIntegrationBridge()
 	for _, p := range list {
-		args = append(args, addPort(tapName(p.ID), p.ID, p.MACAddress, "type=internal",
-			"mac="+strings.ReplaceAll(p.MACAddress, ":", `\:`))...)
+		args = append(args, addPort(tapName(p.ID), p.ID, p.MACAddress, "type=internal", `mac="`+p.MACAddress+`"`)...)
 	}
 	if _, err := h.Switch().Vsctl(ctx, args...); err != nil {
 		return fmt.Errorf("plugging %d ports into %s: %w", len(list), h.name, err)

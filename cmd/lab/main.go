@@ -19,14 +19,16 @@ import (
 	"github.com/patchbay-sdn/patchbay/lab"
 )
 
-func main() {
+func main() { os.Exit(run()) }
+
+func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := root().ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "lab:", err)
-		stop()
-		os.Exit(1) //nolint:gocritic // nothing is left to be deferred
+		return 1
 	}
+	return 0
 }
 
 // cli is what the commands share.
@@ -227,7 +229,11 @@ func (c *cli) allow() *cobra.Command {
 		Short: "Let a protocol (icmp, tcp, udp) into all VMs of the default security group",
 		Args:  cobra.ExactArgs(1),
 		RunE: c.withLab(func(ctx context.Context, l *lab.Lab, _ *cobra.Command, args []string) error {
-			return l.Allow(ctx, args[0])
+			group, err := l.DefaultGroup(ctx)
+			if err != nil {
+				return err
+			}
+			return l.Allow(ctx, group, args[0])
 		}),
 	}
 }

@@ -83,7 +83,7 @@ func Start(ctx context.Context, s Spec) (*Daemon, error) {
 	if err != nil {
 		return nil, fmt.Errorf("starting %s: %w", s.Name, err)
 	}
-	defer out.Close()
+	defer func() { _ = out.Close() }()
 	argv := s.Argv
 	if s.Netns != "" {
 		argv = append([]string{"ip", "netns", "exec", s.Netns}, argv...)
