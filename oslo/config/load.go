@@ -89,10 +89,11 @@ func (c *Config) read() (*namespace, error) {
 	var errs []error
 	c.readDefaults(ns, &errs)
 	err := c.flags.parse(c.input.Args, func(g given) error { return c.use(ns, g, &errs) })
-	if errors.Is(err, ErrHelp) || errors.Is(err, ErrVersion) {
+	stopped := errors.Is(err, ErrHelp) || errors.Is(err, ErrVersion)
+	if stopped && len(errs) == 0 {
 		return nil, err
 	}
-	if err != nil {
+	if err != nil && !stopped {
 		errs = append(errs, err)
 	}
 	if len(errs) == 0 {
@@ -325,7 +326,7 @@ func (c *Config) validateArgs(ns *namespace) []error {
 		}
 		_, err := c.reader(ns).finish(o, o.Group, found)
 		var value *ValueError
-		if errors.As(err, &value) && value.Err == nil {
+		if errors.As(err, &value) {
 			value.onLoad = true
 		}
 		if err != nil {

@@ -30,7 +30,7 @@ func (c *Config) Reload() (Changes, error) {
 	var errs []error
 	for _, o := range c.inOrder() {
 		if !o.Mutable {
-			if !same(c.first, ns, o, false) {
+			if !same(c.first, ns, o, o.Group != topLevel) {
 				changes.Ignored = append(changes.Ignored, o.ID())
 			}
 			continue
@@ -55,7 +55,8 @@ func (c *Config) Reload() (Changes, error) {
 }
 
 // same compares what two readings found, before references and types. Immutable
-// options are compared by what the files say alone, as in the original.
+// options of the top level are compared without the command line, as in the
+// original.
 func same(a, b *namespace, o *Option, args bool) bool {
 	look := func(ns *namespace) []rawItem {
 		if args {

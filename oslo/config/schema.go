@@ -93,16 +93,21 @@ func attribute(group, option string) string {
 	return group + "_" + option
 }
 
-// deprecated lists the old names; one with a dash is followed, at the end, by
-// its form with underscores.
+// deprecated lists the old names in the order of the original: those with a
+// name, the forms with underscores of those with a dash, then whole groups.
 func (o *Option) deprecated() []Name {
-	names := slices.Clone(o.Deprecated)
+	var named, dashed, groups []Name
 	for _, d := range o.Deprecated {
+		if d.Option == "" {
+			groups = append(groups, d)
+			continue
+		}
+		named = append(named, d)
 		if strings.Contains(d.Option, "-") {
-			names = append(names, Name{d.Group, strings.ReplaceAll(d.Option, "-", "_")})
+			dashed = append(dashed, Name{d.Group, strings.ReplaceAll(d.Option, "-", "_")})
 		}
 	}
-	return names
+	return slices.Concat(named, dashed, groups)
 }
 
 // Schema is a set of declared options. It does not change after NewSchema.
