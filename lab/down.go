@@ -22,7 +22,11 @@ func Down(ctx context.Context, o Options) error {
 		return err
 	}
 	l := newLab(dir)
-	if _, err := os.Stat(dir); err == nil {
+	if _, err := os.Lstat(dir); err == nil {
+		// Before the lock file makes any directory look like a lab's.
+		if err := l.checkDir(); err != nil {
+			return err
+		}
 		release, err := lockFile(l.path("lock"), os.O_CREATE|os.O_RDWR, lockTimeout)
 		if err != nil {
 			return err
@@ -47,10 +51,6 @@ func Down(ctx context.Context, o Options) error {
 			}
 			if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
 				return "none", nil
-			}
-			// Only what is a lab's: Down must not remove a directory that was named by mistake.
-			if err := l.makeDir(); err != nil {
-				return "", err
 			}
 			if err := os.RemoveAll(dir); err != nil {
 				return "", fmt.Errorf("removing the lab's directory: %w", err)

@@ -121,6 +121,11 @@ func (l *Lab) makeDir() error {
 	if err := os.MkdirAll(l.dir, 0o755); err != nil {
 		return fmt.Errorf("making the lab's directory: %w", err)
 	}
+	return l.checkDir()
+}
+
+// checkDir refuses directories that are not, or could not become, a lab's: Down removes the whole of it.
+func (l *Lab) checkDir() error {
 	// A directory that another user made could make root write, and Down remove, where that user likes.
 	info, err := os.Lstat(l.dir)
 	if err != nil {
@@ -141,7 +146,6 @@ func (l *Lab) makeDir() error {
 		}
 	}
 	if len(entries) > 0 {
-		// Down removes the whole directory.
 		return fmt.Errorf("%s is not empty and not a lab's", l.dir)
 	}
 	return nil
