@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"regexp"
 	"sync"
 	"testing"
@@ -18,8 +17,6 @@ import (
 )
 
 const crashEnv = "PATCHBAY_MESSAGING_CRASH"
-
-func crashHelper() { fmt.Println(os.Getenv(crashEnv)) }
 
 func TestCallCastServe(t *testing.T) {
 	noLeaks(t)
