@@ -463,3 +463,93 @@ func onfErrorName(typ uint16) string {
 	}
 	return ""
 }
+
+// niciraErrorName10 returns the name of an error in the form that OpenFlow 1.0
+// has for Nicira's: flow monitor requests are answered so in every version.
+func niciraErrorName10(typ, code uint16) string {
+	switch uint32(typ)<<16 | uint32(code) {
+	case 0<<16 | 263:
+		return "OFPBMC_BAD_FIELD"
+	case 1<<16 | 256:
+		return "NXBRC_NXM_INVALID"
+	case 1<<16 | 257:
+		return "NXBRC_NXM_BAD_TYPE"
+	case 1<<16 | 258:
+		return "OFPBMC_BAD_VALUE"
+	case 1<<16 | 259:
+		return "OFPBMC_BAD_MASK"
+	case 1<<16 | 260:
+		return "OFPBMC_BAD_PREREQ"
+	case 1<<16 | 261:
+		return "OFPBMC_DUP_FIELD"
+	case 1<<16 | 262:
+		return "OFPBMC_BAD_WILDCARDS"
+	case 1<<16 | 264:
+		return "NXBMC_CT_DATAPATH_SUPPORT"
+	case 1<<16 | 265:
+		return "NXBAC_CT_DATAPATH_SUPPORT"
+	case 1<<16 | 512:
+		return "OFPBRC_BAD_TABLE_ID"
+	case 1<<16 | 513:
+		return "OFPRRFC_BAD_ROLE"
+	case 1<<16 | 514:
+		return "OFPBRC_BAD_PORT"
+	case 1<<16 | 515:
+		return "NXBRC_MUST_BE_ZERO"
+	case 1<<16 | 516:
+		return "NXBRC_BAD_REASON"
+	case 1<<16 | 517:
+		return "OFPMOFC_MONITOR_EXISTS"
+	case 1<<16 | 518:
+		return "OFPMOFC_BAD_FLAGS"
+	case 1<<16 | 519:
+		return "OFPMOFC_UNKNOWN_MONITOR"
+	case 1<<16 | 520:
+		return "NXBRC_FM_BAD_EVENT"
+	case 1<<16 | 521:
+		return "NXBRC_UNENCODABLE_ERROR"
+	case 1<<16 | 522:
+		return "OFPBAC_MATCH_INCONSISTENT"
+	case 1<<16 | 523:
+		return "OFPBAC_BAD_SET_TYPE"
+	case 1<<16 | 524:
+		return "OFPBAC_BAD_SET_LEN"
+	case 1<<16 | 525:
+		return "OFPBAC_BAD_SET_ARGUMENT"
+	case 1<<16 | 527:
+		return "NXTTMFC_BAD_COMMAND"
+	case 1<<16 | 528:
+		return "NXTTMFC_BAD_OPT_LEN"
+	case 1<<16 | 529:
+		return "NXTTMFC_BAD_FIELD_IDX"
+	case 1<<16 | 530:
+		return "NXTTMFC_TABLE_FULL"
+	case 1<<16 | 531:
+		return "NXTTMFC_ALREADY_MAPPED"
+	case 1<<16 | 532:
+		return "NXTTMFC_DUP_ENTRY"
+	case 1<<16 | 533:
+		return "NXR_NOT_SUPPORTED"
+	case 1<<16 | 534:
+		return "NXR_STALE"
+	case 1<<16 | 535:
+		return "NXST_NOT_CONFIGURED"
+	case 1<<16 | 536:
+		return "NXFMFC_INVALID_TLV_FIELD"
+	case 1<<16 | 537:
+		return "NXTTMFC_INVALID_TLV_DEL"
+	case 2<<16 | 256:
+		return "NXBAC_MUST_BE_ZERO"
+	case 2<<16 | 257:
+		return "OFPBIC_UNSUP_INST"
+	case 2<<16 | 526:
+		return "NXBAC_BAD_CONJUNCTION"
+	case 3<<16 | 258:
+		return "OFPFMFC_BAD_FLAGS"
+	case 5<<16 | 256:
+		return "NXFMFC_HARDWARE"
+	case 5<<16 | 257:
+		return "NXFMFC_BAD_TABLE_ID"
+	}
+	return ""
+}

@@ -28,6 +28,9 @@ func (e *Error) Name() string {
 	if n := errorName(e.Type, e.Code); n != "" {
 		return n
 	}
+	if n := niciraErrorName10(e.Type, e.Code); n != "" {
+		return n
+	}
 	return fmt.Sprintf("error %d/%d", e.Type, e.Code)
 }
 
