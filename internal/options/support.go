@@ -90,27 +90,26 @@ func fileGroup(group string) string {
 // Unsupported lists the settings that ask for something Patchbay does not have.
 // The agent must not start when there is any.
 func (o *Options) Unsupported() []Problem {
+	return refused(o.conf, rows(thisMachine(Program)))
+}
+
+func refused(conf *config.Config, table []row) []Problem {
 	var out []Problem
-	for _, r := range rows(thisMachine(Program)) {
+	for _, r := range table {
 		if r.refuse == nil {
 			continue
 		}
-		v, err := o.conf.Get(r.Group, r.ID().Option)
+		v, err := conf.Get(r.Group, r.ID().Option)
 		if err != nil {
-			continue // Load has reported it
+			continue // reported with the values
 		}
 		for _, sentence := range r.refuse(v) {
 			out = append(out, problem(v, "%s.", sentence))
 		}
 	}
-	return append(out, o.unsupportedSources()...)
-}
-
-// unsupportedSources: config_source belongs to the library, not to the table.
-func (o *Options) unsupportedSources() []Problem {
-	v, err := o.conf.Get("", "config_source")
-	if err != nil || len(v.List()) == 0 {
-		return nil
+	// config_source belongs to the library, not to the table.
+	if v, err := conf.Get("", "config_source"); err == nil && len(v.List()) > 0 {
+		out = append(out, problem(v, "names sources of configuration besides files, which Patchbay cannot read."))
 	}
-	return []Problem{problem(v, "names sources of configuration besides files, which Patchbay cannot read.")}
+	return out
 }

@@ -64,6 +64,16 @@ type parsedFile struct {
 // not valid, and when a required option has no value. Other values are looked
 // at when they are read. Several faults are returned together as [Errors].
 func Load(schema *Schema, input Input) (*Config, error) {
+	c, err := Inspect(schema, input)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Inspect is Load for tools that examine a configuration: beside the error it
+// returns what could be read. The Config is nil after ErrHelp and ErrVersion.
+func Inspect(schema *Schema, input Input) (*Config, error) {
 	f, err := newFlags(schema, input.Version)
 	if err != nil {
 		return nil, err
@@ -76,11 +86,11 @@ func Load(schema *Schema, input Input) (*Config, error) {
 		}
 	}
 	ns, err := c.read()
-	if err != nil {
+	if ns == nil {
 		return nil, err
 	}
 	c.first, c.current = ns, ns
-	return c, nil
+	return c, err
 }
 
 // read does what Load and Reload have in common.

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/patchbay-sdn/patchbay/internal/options"
+	"github.com/patchbay-sdn/patchbay/oslo/config"
+)
+
+func newConfigCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Look at the configuration",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newConfigCheckCommand())
+	return cmd
+}
+
+// checkFlags are the flags of the command itself. Everything else on its
+// command line is read as the agent would read it, in order, which is why cobra
+// does not parse it.
+type checkFlags struct {
+	JSON    bool
+	Changed bool
+	Verbose bool
+	Strict  bool
+}
+
+const configCheckHelp = `Read the configuration exactly as the agent would, and say what is wrong with it
+and where each value comes from. Nothing is started and nothing is changed.
+
+Give the same arguments as in the agent's unit file. Without --config-file the
+agent's default places are searched. Secrets are masked.
+
+Usage:
+  patchbay config check [--changed] [--json] [--verbose] [--strict] [agent options]
+
+Flags of this command:
+  --changed     show only values that are set somewhere
+  --json        print one JSON object
+  --strict      end with status 3 when there are warnings
+  -v, --verbose show notes too: settings without effect, and settings of other programs
+  -h, --help    this text
+
+Exit status:
+  0  the agent would start; there may be warnings
+  1  the agent would not start
+  2  the command line cannot be understood
+  3  the agent would start, but there are warnings and --strict was given
+
+Options of the agent:
+`
+
+func newConfigCheckCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:                   "check [--changed] [--json] [--verbose] [--strict] [agent options]",
+		Short:                 "Check configuration files and show the effective values with file and line",
+		DisableFlagParsing:    true,
+		DisableFlagsInUseLine: true,
+		ValidArgsFunction:     completeConfigCheck,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return runConfigCheck(cmd, args, os.Environ())
+		},
+	}
+	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
+		fmt.Fprint(cmd.OutOrStdout(), configCheckHelp)
+		if schema, err := options.Schema(); err == nil {
+			// A writer that fails here fails for the reader, who will notice.
+			_ = schema.WriteFlags(cmd.OutOrStdout())
+		}
+	})
+	return cmd
+}
+
+// checkFailure ends the command with a status of its own.
+type checkFailure struct {
+	status int
+	text   string
+}
+
+func (e checkFailure) Error() string   { return e.text }
+func (e checkFailure) ExitStatus() int { return e.status }
+
+func runConfigCheck(cmd *cobra.Command, args, env []string) error {
+	flags, rest := splitCheckFlags(args)
+	report, err := options.Check(rest, env)
+	switch {
+	case errors.Is(err, config.ErrHelp):
+		return cmd.Help()
+	case errors.Is(err, config.ErrVersion):
+		fmt.Fprintln(cmd.OutOrStdout(), "patchbay", version)
+		return nil
+	case err != nil:
+		return err
+	}
+	if flags.JSON {
+		err = writeReportJSON(cmd.OutOrStdout(), report, flags)
+	} else {
+		err = writeReport(cmd.OutOrStdout(), report, flags)
+	}
+	if err != nil {
+		return fmt.Errorf("printing the report: %w", err)
+	}
+	return verdict(report, flags)
+}
+
+// splitCheckFlags takes the command's own flags out of the agent's arguments.
+func splitCheckFlags(args []string) (checkFlags, []string) {
+	var flags checkFlags
+	var rest []string
+	for _, a := range args {
+		switch a {
+		case "--json":
+			flags.JSON = true
+		case "--changed":
+			flags.Changed = true
+		case "--verbose", "-v":
+			flags.Verbose = true
+		case "--strict":
+			flags.Strict = true
+		default:
+			rest = append(rest, a)
+		}
+	}
+	return flags, rest
+}
+
+// verdict is the exit status, with a sentence for the error output.
+func verdict(report *options.Report, flags checkFlags) error {
+	fatal, warnings := report.Count(options.Fatal), report.Count(options.Warning)
+	usage := slices.ContainsFunc(report.Findings, func(f options.Finding) bool { return f.Kind == "command-line" })
+	switch {
+	case usage:
+		return checkFailure{2, "the command line cannot be understood"}
+	case fatal > 0:
+		return checkFailure{1, "the agent would not start with this configuration: " + plural(fatal, "error")}
+	case warnings > 0 && flags.Strict:
+		return checkFailure{3, plural(warnings, "warning") + ", and --strict was given"}
+	}
+	return nil
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// completeConfigCheck serves shells: values of file options are paths, anything
+// else is an option.
+func completeConfigCheck(_ *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		switch args[len(args)-1] {
+		case "--config-file", "--log-file", "--log-config-append":
+			return nil, cobra.ShellCompDirectiveDefault
+		case "--config-dir", "--log-dir", "--state-path", "--state_path":
+			return nil, cobra.ShellCompDirectiveFilterDirs
+		}
+	}
+	if strings.HasPrefix(toComplete, "--config-file=") || strings.HasPrefix(toComplete, "--config-dir=") {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	candidates := []string{
+		"--config-file\tconfiguration file; may be given several times, a later file wins",
+		"--config-dir\tdirectory whose *.conf files are read in the order of their names",
+		"--changed\tshow only values that are set somewhere",
+		"--json\tprint one JSON object",
+		"--verbose\tshow notes too",
+		"--strict\tend with status 3 when there are warnings",
+		"--help\texplain the command",
+	}
+	candidates = slices.DeleteFunc(candidates, func(c string) bool { return !strings.HasPrefix(c, toComplete) })
+	return candidates, cobra.ShellCompDirectiveNoFileComp
+}
