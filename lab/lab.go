@@ -105,10 +105,10 @@ func Up(ctx context.Context, o Options) (*Lab, error) {
 	if _, err := daemon.Sweep(l.path("jobs")); err != nil {
 		return nil, err
 	}
-	if err := l.plan(o.Hosts); err != nil {
+	if err := runSteps(ctx, l.groundwork(o), o.Report); err != nil {
 		return nil, err
 	}
-	if err := runSteps(ctx, l.steps(o.SkipInstall), o.Report); err != nil {
+	if err := runSteps(ctx, l.steps(), o.Report); err != nil {
 		return nil, err
 	}
 	if err := l.update(func(s *state) error { s.Ready = true; return nil }); err != nil {
@@ -151,18 +151,58 @@ func (l *Lab) checkDir() error {
 	return nil
 }
 
-// plan decides, once and for all, on names and numbers, and writes them down before anything is made.
-func (l *Lab) plan(hosts int) error {
-	if hosts > maxHosts {
-		return fmt.Errorf("%d hosts are more than the %d there are addresses for", hosts, maxHosts)
+// groundwork is what all other steps stand on.
+func (l *Lab) groundwork(o Options) []step {
+	return []step{
+		{name: "packages", run: func(ctx context.Context) (string, error) {
+			if o.SkipInstall {
+				return "not looked at", nil
+			}
+			names, err := Install(ctx)
+			if err != nil || len(names) == 0 {
+				return "present", err
+			}
+			return "installed " + strings.Join(names, " "), nil
+		}},
+		{name: "fabric", after: []string{"packages"}, run: func(ctx context.Context) (string, error) {
+			return l.plan(ctx, o.Hosts)
+		}},
 	}
-	// Labs in other directories choose from the same ranges and ports. A lock on the directory leaves no file behind.
+}
+
+// steps is all that a lab consists of, in its order.
+func (l *Lab) steps() []step {
+	steps := []step{
+		{name: "database", run: l.ensureDatabase},
+		{name: "broker", run: l.ensureBroker},
+		{name: "schema", after: []string{"database"}, run: func(ctx context.Context) (string, error) {
+			if err := l.writeServerConfig(); err != nil {
+				return "", err
+			}
+			return l.ensureSchema(ctx)
+		}},
+		{name: "server", after: []string{"schema", "broker"}, run: l.ensureServer},
+	}
+	for _, h := range l.Hosts() {
+		steps = append(steps, step{name: "host " + h.name, run: h.ensure})
+	}
+	return steps
+}
+
+// plan decides, once and for all, on names and numbers, writes them down, and makes the fabric. Labs in other directories
+// choose from the same numbers: the address on the fabric's link is what marks a range, and all that follows from it, as
+// taken, so no other lab may choose before it is there.
+func (l *Lab) plan(ctx context.Context, hosts int) (string, error) {
+	if hosts > maxHosts {
+		return "", fmt.Errorf("%d hosts are more than the %d there are addresses for", hosts, maxHosts)
+	}
+	// A lock on the directory itself leaves no file behind.
 	release, err := lockFile("/run", os.O_RDONLY, lockTimeout)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer release()
-	return l.update(func(s *state) error {
+	if err := l.update(func(s *state) error {
 		if s.Created.IsZero() {
 			if err := l.choose(s); err != nil {
 				return err
@@ -172,7 +212,10 @@ func (l *Lab) plan(hosts int) error {
 			s.Hosts = append(s.Hosts, "hv"+strconv.Itoa(n))
 		}
 		return nil
-	})
+	}); err != nil {
+		return "", err
+	}
+	return l.ensureFabric(ctx)
 }
 
 func (l *Lab) choose(s *state) error {
@@ -182,13 +225,16 @@ func (l *Lab) choose(s *state) error {
 	}
 	s.Created = time.Now().UTC().Truncate(time.Second)
 	s.Prefix = prefixFor(l.dir)
-	if s.Range, err = pickRange(taken); err != nil {
+	n, err := pickRange(taken)
+	if err != nil {
 		return err
 	}
-	if s.APIPort, err = pickPort(9696); err != nil {
+	s.Range = rangeName(n)
+	// Ports of other labs differ by their ranges, also while nobody listens on them yet.
+	if s.APIPort, err = pickPort(9696 + n); err != nil {
 		return err
 	}
-	if s.DBPort, err = pickPort(13306); err != nil {
+	if s.DBPort, err = pickPort(13306 + n); err != nil {
 		return err
 	}
 	// On an address of our own, where only somebody who listens on all addresses can be in the way; that one is in the way
@@ -201,36 +247,6 @@ func (l *Lab) choose(s *state) error {
 	return nil
 }
 
-// steps is all that a lab consists of, in its order.
-func (l *Lab) steps(skipInstall bool) []step {
-	steps := []step{
-		{name: "packages", run: func(ctx context.Context) (string, error) {
-			if skipInstall {
-				return "not looked at", nil
-			}
-			names, err := Install(ctx)
-			if err != nil || len(names) == 0 {
-				return "present", err
-			}
-			return "installed " + strings.Join(names, " "), nil
-		}},
-		{name: "fabric", after: []string{"packages"}, run: l.ensureFabric},
-		{name: "database", after: []string{"packages"}, run: l.ensureDatabase},
-		{name: "broker", after: []string{"fabric"}, run: l.ensureBroker},
-		{name: "schema", after: []string{"database"}, run: func(ctx context.Context) (string, error) {
-			if err := l.writeServerConfig(); err != nil {
-				return "", err
-			}
-			return l.ensureSchema(ctx)
-		}},
-		{name: "server", after: []string{"schema", "broker"}, run: l.ensureServer},
-	}
-	for _, h := range l.Hosts() {
-		steps = append(steps, step{name: "host " + h.name, after: []string{"fabric"}, run: h.ensure})
-	}
-	return steps
-}
-
 // AddHost adds one host to the running lab.
 func (l *Lab) AddHost(ctx context.Context, report func(Progress)) (*Host, error) {
 	release, err := lockFile(l.path("lock"), os.O_CREATE|os.O_RDWR, lockTimeout)
@@ -238,7 +254,7 @@ func (l *Lab) AddHost(ctx context.Context, report func(Progress)) (*Host, error)
 		return nil, err
 	}
 	defer release()
-	if err := l.plan(len(l.snapshot().Hosts) + 1); err != nil {
+	if _, err := l.plan(ctx, len(l.snapshot().Hosts)+1); err != nil {
 		return nil, err
 	}
 	hosts := l.Hosts()

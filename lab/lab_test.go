@@ -132,9 +132,9 @@ func TestPickRange(t *testing.T) {
 		{prefixes("10.251.0.1/32", "10.250.0.0/15"), "10.249"},
 		{prefixes("10.0.0.0/8"), ""},
 	} {
-		got, err := pickRange(c.taken)
-		if got != c.want || (err == nil) != (c.want != "") {
-			t.Errorf("%v: %q, %v", c.taken, got, err)
+		n, err := pickRange(c.taken)
+		if (err == nil) != (c.want != "") || err == nil && rangeName(n) != c.want {
+			t.Errorf("%v: %q, %v", c.taken, rangeName(n), err)
 		}
 	}
 }

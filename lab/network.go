@@ -174,6 +174,14 @@ func (l *Lab) ensureFabric(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if !slices.Contains(have, "root") {
+		// The range was free when it was chosen, but that may have been before a crash.
+		taken, err := takenPrefixes()
+		if err != nil {
+			return "", err
+		}
+		if slices.ContainsFunc(taken, netip.MustParsePrefix(l.brokerAddr()+"/16").Masked().Overlaps) {
+			return "", fmt.Errorf("somebody else has come to use %s.0.0/16; down and up choose another range", l.snapshot().Range)
+		}
 		if err := batch(ctx, "", "link add "+l.link+" type veth peer name root netns "+fabric); err != nil {
 			return "", err
 		}
@@ -232,15 +240,20 @@ func checksumsOff(ctx context.Context, netns, dev string) error {
 	return err
 }
 
-// pickRange finds a /16 that overlaps nothing the root namespace has an address in or a route to.
-func pickRange(taken []netip.Prefix) (string, error) {
-	for b := 251; b >= 240; b-- {
-		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(b), 0, 0}), 16)
-		if !slices.ContainsFunc(taken, p.Overlaps) {
-			return fmt.Sprintf("10.%d", b), nil
+// ranges is how many labs there are addresses for.
+const ranges = 12
+
+// rangeName is the n-th /16 of those that labs choose from, which few others use.
+func rangeName(n int) string { return fmt.Sprintf("10.%d", 251-n) }
+
+// pickRange finds the first range that overlaps nothing the root namespace has an address in or a route to.
+func pickRange(taken []netip.Prefix) (int, error) {
+	for n := range ranges {
+		if !slices.ContainsFunc(taken, netip.MustParsePrefix(rangeName(n)+".0.0/16").Overlaps) {
+			return n, nil
 		}
 	}
-	return "", errors.New("every range from 10.240.0.0/16 to 10.251.0.0/16 is in use on this machine")
+	return 0, fmt.Errorf("every range from %s.0.0/16 to %s.0.0/16 is in use on this machine", rangeName(ranges-1), rangeName(0))
 }
 
 // takenPrefixes lists what the root namespace has addresses in and routes to, the default route excepted.
@@ -285,14 +298,14 @@ func parseRoutes(text string) []netip.Prefix {
 	return routes
 }
 
-// pickPort finds a port from start on that nobody listens on. Ports below the ephemeral range stay free until they are used.
+// pickPort finds a port that nobody listens on: start, or one that no other lab starts from.
 func pickPort(start int) (int, error) {
-	for p := start; p < start+100; p++ {
+	for p := start; p < start+20*ranges; p += ranges {
 		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(p)))
 		if err == nil {
 			_ = l.Close()
 			return p, nil
 		}
 	}
-	return 0, fmt.Errorf("no free port among %d–%d", start, start+99)
+	return 0, fmt.Errorf("ports %d, %d and so on are all in use", start, start+ranges)
 }
