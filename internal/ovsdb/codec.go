@@ -4,7 +4,6 @@ package ovsdb
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,12 +12,12 @@ import (
 )
 
 // codec translates one column between its Go type and RFC 7047 JSON. Our own and not libovsdb's, whose decoder panics on
-// malformed sets and maps and parses each of them twice.
+// malformed sets and maps and parses values several times.
 type codec[F any] struct {
-	decode func(json.RawMessage) (F, error)
+	decode func(*scanner) (F, error)
 	// merge applies the difference of an update2 "modify" to the old value without changing it. Nil for columns of at
 	// most one element, where the difference is the new value.
-	merge  func(old F, diff json.RawMessage) (F, error)
+	merge  func(old F, diff *scanner) (F, error)
 	encode func(F) any
 }
 
@@ -46,8 +45,8 @@ func intCodec() codec[int] {
 
 func optIntCodec() codec[*int] {
 	return codec[*int]{
-		decode: func(raw json.RawMessage) (*int, error) {
-			v, err := decodeSet[int](raw)
+		decode: func(s *scanner) (*int, error) {
+			v, err := decodeSet[int](s)
 			if err != nil || len(v) == 0 {
 				return nil, err
 			}
@@ -74,7 +73,7 @@ func optUUIDCodec() codec[UUID] {
 func setCodec[E cmp.Ordered]() codec[[]E] {
 	return codec[[]E]{
 		decode: decodeSet[E],
-		merge: func(old []E, diff json.RawMessage) ([]E, error) {
+		merge: func(old []E, diff *scanner) ([]E, error) {
 			toggled, err := decodeSet[E](diff)
 			if err != nil {
 				return nil, err
@@ -94,7 +93,7 @@ func setCodec[E cmp.Ordered]() codec[[]E] {
 func mapCodec[K comparable, V comparable]() codec[map[K]V] {
 	return codec[map[K]V]{
 		decode: decodeMap[K, V],
-		merge: func(old map[K]V, diff json.RawMessage) (map[K]V, error) {
+		merge: func(old map[K]V, diff *scanner) (map[K]V, error) {
 			d, err := decodeMap[K, V](diff)
 			if err != nil {
 				return nil, err
@@ -135,120 +134,47 @@ func encodeMap[K comparable, V any](m map[K]V) wire.OvsMap {
 	return om
 }
 
-// decodeAtom decodes a single string, integer, boolean or ["uuid", "…"].
-func decodeAtom[E any](raw json.RawMessage) (E, error) {
-	var e E
-	if u, ok := any(&e).(*UUID); ok {
-		var pair [2]string
-		if err := json.Unmarshal(raw, &pair); err != nil {
-			return e, fmt.Errorf("decoding a uuid: %w", err)
-		}
-		if pair[0] != "uuid" {
-			return e, fmt.Errorf("decoding a uuid: it begins with %q", pair[0])
-		}
-		*u = UUID(pair[1])
-		return e, nil
-	}
-	if err := json.Unmarshal(raw, &e); err != nil {
-		return e, fmt.Errorf("decoding an atom: %w", err)
-	}
-	return e, nil
-}
-
 // decodeOptional decodes a column of at most one element; the empty set gives the zero value.
-func decodeOptional[E any](raw json.RawMessage) (E, error) {
-	var zero E
-	atoms, err := atomsOf(raw)
-	if err != nil || len(atoms) == 0 {
-		return zero, err
-	}
-	if len(atoms) > 1 {
-		return zero, fmt.Errorf("decoding a single value: got %d", len(atoms))
-	}
-	return decodeAtom[E](atoms[0])
+func decodeOptional[E any](s *scanner) (e E, err error) {
+	n := 0
+	err = s.elements(func() (err error) {
+		if n++; n > 1 {
+			return fmt.Errorf("more than one element")
+		}
+		e, err = atom[E](s)
+		return err
+	})
+	return e, err
 }
 
 // decodeSet decodes a set of any size, sorted.
-func decodeSet[E cmp.Ordered](raw json.RawMessage) ([]E, error) {
-	atoms, err := atomsOf(raw)
-	if err != nil || len(atoms) == 0 {
-		return nil, err
-	}
-	set := make([]E, len(atoms))
-	for i, a := range atoms {
-		if set[i], err = decodeAtom[E](a); err != nil {
-			return nil, err
-		}
-	}
+func decodeSet[E cmp.Ordered](s *scanner) ([]E, error) {
+	var set []E
+	err := s.elements(func() error {
+		e, err := atom[E](s)
+		set = append(set, e)
+		return err
+	})
 	slices.Sort(set)
-	return set, nil
+	return set, err
 }
 
 // decodeMap decodes a map; the empty map gives nil.
-func decodeMap[K comparable, V any](raw json.RawMessage) (map[K]V, error) {
-	kind, list, err := tagged(raw)
-	if err != nil {
-		return nil, err
-	}
-	if kind != "map" {
-		return nil, fmt.Errorf("decoding a map: it begins with %q", kind)
-	}
-	if len(list) == 0 {
-		return nil, nil
-	}
-	m := make(map[K]V, len(list))
-	for _, pair := range list {
-		var kv []json.RawMessage
-		if err := json.Unmarshal(pair, &kv); err != nil || len(kv) != 2 {
-			return nil, fmt.Errorf("decoding a map: a pair is not of two elements")
+func decodeMap[K comparable, V any](s *scanner) (map[K]V, error) {
+	var m map[K]V
+	var k K
+	err := s.pairs(func() (err error) {
+		k, err = atom[K](s)
+		return err
+	}, func() error {
+		v, err := atom[V](s)
+		if m == nil {
+			m = map[K]V{}
 		}
-		k, err := decodeAtom[K](kv[0])
-		if err != nil {
-			return nil, err
-		}
-		if m[k], err = decodeAtom[V](kv[1]); err != nil {
-			return nil, err
-		}
-	}
-	return m, nil
-}
-
-// atomsOf returns the elements of a set; an atom alone is a set of one.
-func atomsOf(raw json.RawMessage) ([]json.RawMessage, error) {
-	if len(raw) == 0 || raw[0] != '[' {
-		return []json.RawMessage{raw}, nil
-	}
-	kind, list, err := tagged(raw)
-	if err != nil {
-		return nil, err
-	}
-	switch kind {
-	case "set":
-		return list, nil
-	case "uuid":
-		return []json.RawMessage{raw}, nil
-	}
-	return nil, fmt.Errorf("decoding a set: it begins with %q", kind)
-}
-
-// tagged splits ["set"|"map"|"uuid", …]. The list of a uuid is nil.
-func tagged(raw json.RawMessage) (string, []json.RawMessage, error) {
-	var parts []json.RawMessage
-	if err := json.Unmarshal(raw, &parts); err != nil || len(parts) != 2 {
-		return "", nil, fmt.Errorf("decoding a value: not an array of two elements")
-	}
-	var kind string
-	if err := json.Unmarshal(parts[0], &kind); err != nil {
-		return "", nil, fmt.Errorf("decoding a value: %w", err)
-	}
-	if kind == "uuid" {
-		return kind, nil, nil
-	}
-	var list []json.RawMessage
-	if err := json.Unmarshal(parts[1], &list); err != nil {
-		return "", nil, fmt.Errorf("decoding a %s: %w", kind, err)
-	}
-	return kind, list, nil
+		m[k] = v
+		return err
+	})
+	return m, err
 }
 
 // symmetricDifference returns the sorted elements that are in exactly one of the two sorted sets.

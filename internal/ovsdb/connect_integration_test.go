@@ -22,6 +22,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -256,6 +257,25 @@ func TestReconnectDeliversTheDifference(t *testing.T) {
 	if last := f.since(seq); last[len(last)-1].Len() != 0 {
 		t.Errorf("nothing changed, but %d rows were delivered", last[len(last)-1].Len())
 	}
+}
+
+// A server that hangs is noticed by its silence, and found again when it goes on.
+func TestHangingServer(t *testing.T) {
+	sw := vswitch.New(t, dummy)
+	cfg := unix(sw)
+	cfg.InactivityProbe = 300 * time.Millisecond
+	f := follow(t, cfg)
+	withBridge(t, f)
+	pid := sw.Pids()["ovsdb-server"]
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	f.wait("the loss", func(*ovsdb.View) bool { return f.batches[len(f.batches)-1].Kind == ovsdb.Disconnected })
+	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	f.wait("the reconnect", func(*ovsdb.View) bool { return f.batches[len(f.batches)-1].Kind == ovsdb.Reconnected })
+	f.commit(addPorts(1))
 }
 
 // Real packets flow between two namespaces; ovs-vswitchd writes statistics, we neither hear of it nor spend anything.

@@ -168,6 +168,13 @@ func (f *follower) since(seq uint64) []*ovsdb.Batch {
 	return append([]*ovsdb.Batch(nil), f.batches[seq:]...)
 }
 
+// forget lets go of the batches delivered so far, so that they do not count as memory in use.
+func (f *follower) forget() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clear(f.batches)
+}
+
 func (f *follower) seq() uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()

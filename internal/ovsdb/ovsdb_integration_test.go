@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"maps"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -137,16 +136,11 @@ func TestThousandPorts(t *testing.T) {
 	}
 	t.Logf("all wired after %v in %d batches, our CPU %v (building, commit, decode, checks of the test)",
 		time.Since(start).Round(time.Millisecond), len(batches), (cpu() - cpu0).Round(time.Millisecond))
-	f.mu.Lock()
-	f.batches = slices.Clone(f.batches[:0])
-	f.mu.Unlock()
+	f.forget()
+	batches = nil
 	t.Logf("heap with %d ports: %.1f MiB more than before (client's view and reader's view)", n, heap()-before)
 
-	start, cpu0 = time.Now(), cpu()
-	f.mu.Lock()
-	f.batches = make([]*ovsdb.Batch, f.view.Seq())
-	f.mu.Unlock()
-	seq0 = f.seq()
+	start, cpu0, seq0 = time.Now(), cpu(), f.seq()
 	f.commit(deletePorts(n))
 	f.wait("no ports", func(v *ovsdb.View) bool { p, i, _ := countPorts(v); return p == 0 && i == 0 })
 	t.Logf("removed after %v, our CPU %v", time.Since(start).Round(time.Millisecond), (cpu() - cpu0).Round(time.Millisecond))
@@ -166,9 +160,9 @@ func TestThousandPortsWithFaults(t *testing.T) {
 	f := follow(t, unix(sw))
 	withBridge(t, f)
 
-	// Short ones hit transactions in the middle, long ones let something through.
-	pauses := []time.Duration{50 * time.Millisecond, 300 * time.Millisecond, 800 * time.Millisecond, 2 * time.Second}
-	stop := make(chan struct{})
+	// Short pauses hit transactions in the middle; at the last one the database is left alone until one came through.
+	pauses := []time.Duration{50 * time.Millisecond, 300 * time.Millisecond, 800 * time.Millisecond, 10 * time.Second}
+	stop, progress := make(chan struct{}), make(chan struct{})
 	faults := map[string]int{}
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -189,9 +183,14 @@ func TestThousandPortsWithFaults(t *testing.T) {
 			if err != nil {
 				t.Errorf("fault %d: %v", i, err)
 			}
+			through := progress
+			if i%len(pauses) != len(pauses)-1 {
+				through = nil
+			}
 			select {
 			case <-stop:
 				return
+			case <-through:
 			case <-time.After(pauses[i%len(pauses)]):
 			}
 		}
@@ -199,11 +198,15 @@ func TestThousandPortsWithFaults(t *testing.T) {
 	outcomes := map[string]int{}
 	attempt := func(want int, build func(*ovsdb.View, *ovsdb.Tx)) {
 		t.Helper()
-		for deadline := time.Now().Add(30 * time.Second); ; {
+		last := ""
+		for deadline := time.Now().Add(60 * time.Second); ; {
 			f.mu.Lock()
 			have, _, _ := countPorts(f.view)
 			f.mu.Unlock()
 			if have == want {
+				if last == "disconnected" {
+					outcomes["committed, answer lost"]++
+				}
 				return
 			}
 			if time.Now().After(deadline) {
@@ -214,14 +217,21 @@ func TestThousandPortsWithFaults(t *testing.T) {
 			cancel()
 			switch {
 			case err == nil:
-				outcomes["ok"]++
+				last = "ok"
 				f.wait("own changes", func(v *ovsdb.View) bool { return v.Seq() >= r.Seq })
 			case errors.Is(err, ovsdb.ErrDisconnected):
-				outcomes["disconnected"]++
+				last = "disconnected"
 			case errors.Is(err, ovsdb.ErrConflict):
-				outcomes["conflict"]++
+				last = "conflict" // decided on the view of before the reconnect
 			default:
 				t.Fatalf("commit: %v", err)
+			}
+			outcomes[last]++
+			if last == "ok" {
+				select {
+				case progress <- struct{}{}:
+				default:
+				}
 			}
 			time.Sleep(10 * time.Millisecond)
 		}

@@ -33,14 +33,14 @@ type table[T any] struct {
 }
 
 type column[T any] struct {
-	decode func(*T, json.RawMessage) error
-	merge  func(*T, json.RawMessage) error
+	decode func(*T, *scanner) error
+	merge  func(*T, *scanner) error
 	encode func(*T) any
 }
 
 func col[T, F any](field func(*T) *F, c codec[F]) column[T] {
-	decode := func(row *T, raw json.RawMessage) error {
-		v, err := c.decode(raw)
+	decode := func(row *T, s *scanner) error {
+		v, err := c.decode(s)
 		if err == nil {
 			*field(row) = v
 		}
@@ -48,8 +48,8 @@ func col[T, F any](field func(*T) *F, c codec[F]) column[T] {
 	}
 	merge := decode
 	if c.merge != nil {
-		merge = func(row *T, raw json.RawMessage) error {
-			v, err := c.merge(*field(row), raw)
+		merge = func(row *T, s *scanner) error {
+			v, err := c.merge(*field(row), s)
 			if err == nil {
 				*field(row) = v
 			}
@@ -195,7 +195,7 @@ func (t *table[T]) change(id UUID, kind string, raw json.RawMessage, old *T) (Di
 			return Diff[T]{}, fmt.Errorf("modified although it is not there")
 		}
 		row := *old
-		if err := t.apply(&row, raw, func(c column[T]) func(*T, json.RawMessage) error { return c.merge }); err != nil {
+		if err := t.apply(&row, raw, func(c column[T]) func(*T, *scanner) error { return c.merge }); err != nil {
 			return Diff[T]{}, err
 		}
 		return Diff[T]{Old: old, New: &row}, nil
@@ -212,25 +212,22 @@ func (t *table[T]) change(id UUID, kind string, raw json.RawMessage, old *T) (Di
 func (t *table[T]) row(id UUID, raw json.RawMessage) (*T, error) {
 	row := new(T)
 	*t.uuid(row) = id
-	err := t.apply(row, raw, func(c column[T]) func(*T, json.RawMessage) error { return c.decode })
+	err := t.apply(row, raw, func(c column[T]) func(*T, *scanner) error { return c.decode })
 	return row, err
 }
 
-func (t *table[T]) apply(row *T, raw json.RawMessage, how func(column[T]) func(*T, json.RawMessage) error) error {
-	var columns map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &columns); err != nil {
-		return fmt.Errorf("decoding the columns: %w", err)
-	}
-	for name, value := range columns {
+func (t *table[T]) apply(row *T, raw json.RawMessage, how func(column[T]) func(*T, *scanner) error) error {
+	s := &scanner{text: raw}
+	return s.object(func(name string) error {
 		c, ok := t.columns[name]
 		if !ok {
-			continue
+			return s.skip()
 		}
-		if err := how(c)(row, value); err != nil {
+		if err := how(c)(row, s); err != nil {
 			return fmt.Errorf("column %s: %w", name, err)
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // resync decodes a whole dump and returns its difference to the rows known before.
