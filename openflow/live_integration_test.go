@@ -13,12 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/patchbay-sdn/patchbay/lab/vswitch"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const bridge = "br0"
 
