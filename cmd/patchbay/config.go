@@ -138,16 +138,19 @@ func splitCheckFlags(args []string) (checkFlags, []string) {
 // verdict is the exit status, with a sentence for the error output.
 func verdict(report *options.Report, flags checkFlags) error {
 	fatal, warnings := report.Count(options.Fatal), report.Count(options.Warning)
-	usage := slices.ContainsFunc(report.Findings, func(f options.Finding) bool { return f.Kind == "command-line" })
 	switch {
-	case usage:
-		return checkFailure{2, "the command line cannot be understood"}
+	case usageFault(report):
+		return checkFailure{2, "the command line cannot be understood; see patchbay config check --help"}
 	case fatal > 0:
 		return checkFailure{1, "the agent would not start with this configuration: " + plural(fatal, "error")}
 	case warnings > 0 && flags.Strict:
 		return checkFailure{3, plural(warnings, "warning") + ", and --strict was given"}
 	}
 	return nil
+}
+
+func usageFault(report *options.Report) bool {
+	return slices.ContainsFunc(report.Findings, func(f options.Finding) bool { return f.Kind == "command-line" })
 }
 
 func plural(n int, what string) string {

@@ -23,7 +23,9 @@ func writeReport(w io.Writer, r *options.Report, flags checkFlags) error {
 	if flags.Verbose {
 		writeFindings(&b, r, options.Note, "for your information:")
 	}
-	writeSettings(&b, r, flags)
+	if !usageFault(r) {
+		writeSettings(&b, r, flags)
+	}
 	summary := plural(r.Count(options.Fatal), "error") + ", " + plural(r.Count(options.Warning), "warning")
 	if notes := r.Count(options.Note); notes > 0 && !flags.Verbose {
 		summary += fmt.Sprintf(" (and %s, shown with --verbose)", plural(notes, "note"))
@@ -70,7 +72,12 @@ func writeSettings(b *bytes.Buffer, r *options.Report, flags checkFlags) {
 	type line struct{ group, text, origin string }
 	var lines []line
 	width := 0
+	hidden := 0
 	for _, s := range shown(r, flags) {
+		if s.Support == options.NoEffect && s.Origin().Kind == config.FromDefault && !flags.Verbose {
+			hidden++
+			continue
+		}
 		option := s.Option()
 		id := option.ID()
 		text := id.Option + " = " + singleLine(s.String())
@@ -88,6 +95,9 @@ func writeSettings(b *bytes.Buffer, r *options.Report, flags checkFlags) {
 			fmt.Fprintf(b, "[%s]\n", group)
 		}
 		fmt.Fprintf(b, "%-*s  # %s\n", width, l.text, l.origin)
+	}
+	if hidden > 0 {
+		fmt.Fprintf(b, "# and %s without effect, shown with --verbose\n", plural(hidden, "option"))
 	}
 	if len(lines) > 0 {
 		fmt.Fprintln(b)

@@ -63,3 +63,20 @@ func otherOptions() map[string][]string {
 		`),
 	}
 }
+
+// gone says why an option that old files still hold is not there any more; ""
+// for any other.
+func gone(section, option string) string {
+	return map[string]string{
+		"agent.prevent_arp_spoofing":       "the protection is always on, unless the firewall does it",
+		"agent.agent_type":                 "the type is always \"Open vSwitch agent\"",
+		"ovs.of_interface":                 "OpenFlow is always spoken directly",
+		"ovs.ovsdb_interface":              "OVSDB is always spoken directly",
+		"DEFAULT.ovs_vsctl_timeout":        "its successor is [ovs] ovsdb_timeout",
+		"ovs.vsctl_timeout":                "its successor is ovsdb_timeout",
+		"agent.xenapi_connection_url":      "there is no XenAPI support",
+		"agent.xenapi_connection_username": "there is no XenAPI support",
+		"agent.xenapi_connection_password": "there is no XenAPI support",
+		"nova.live_migration_events":       "such events are always sent",
+	}[section+"."+option]
+}

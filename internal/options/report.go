@@ -37,7 +37,8 @@ type Finding struct {
 	Problem
 	Severity Severity
 	// Kind is one word for programs: command-line, file, syntax, value,
-	// conflict, unsupported, unknown, deprecated, advice, no-effect or other.
+	// conflict, unsupported, unknown, removed, deprecated, advice, no-effect or
+	// other (a setting of another program).
 	Kind string
 }
 

@@ -3,6 +3,7 @@
 package options
 
 import (
+	"net"
 	"os"
 	"slices"
 
@@ -53,12 +54,32 @@ type row struct {
 }
 
 // identity is what the defaults take from the machine.
-type identity struct{ hostname, program string }
+type identity struct{ hostname, program, ipv4, ipv6 string }
 
 func thisMachine(program string) identity {
 	// An empty name is refused when the host option is read.
 	name, _ := os.Hostname()
-	return identity{hostname: name, program: program}
+	return identity{
+		hostname: name, program: program,
+		ipv4: sourceAddress("udp4", "8.8.8.8:80", "127.0.0.1"),
+		ipv6: sourceAddress("udp6", "[2001:4860:4860::8888]:80", "::1"),
+	}
+}
+
+// sourceAddress is the address from which the machine would talk to the rest of
+// the world. Connecting a datagram socket asks the routing table and sends
+// nothing.
+func sourceAddress(network, remote, otherwise string) string {
+	conn, err := net.Dial(network, remote)
+	if err != nil {
+		return otherwise
+	}
+	defer conn.Close()
+	host, _, err := net.SplitHostPort(conn.LocalAddr().String())
+	if err != nil {
+		return otherwise
+	}
+	return host
 }
 
 // Program is the name under which the Python agent looks for its files.

@@ -34,6 +34,9 @@ func (r *Report) unknown(conf *config.Config, schema *config.Schema) {
 		case slices.Contains(otherSections(), section) || slices.Contains(otherOptions()[section], s.Key):
 			p.Sentence = fmt.Sprintf("[%s] %s is not read by this agent.", section, s.Key)
 			r.add(Note, "other", p)
+		case gone(section, s.Key) != "":
+			p.Sentence = fmt.Sprintf("[%s] %s was removed from Neutron and is ignored: %s.", section, s.Key, gone(section, s.Key))
+			r.add(Warning, "removed", p)
 		case known[section] == nil:
 			// One line per section and file is enough.
 			if place := s.File + "\x00" + section; !reported[place] {
@@ -67,7 +70,7 @@ func unknownSection(section string, known map[string][]string) string {
 }
 
 func unknownOption(section, key string, known map[string][]string) string {
-	sentence := fmt.Sprintf("[%s] %s is not an option that any program of Neutron is known to have, so it is ignored", section, key)
+	sentence := fmt.Sprintf("There is no option [%s] %s, so it is ignored", section, key)
 	underscored := strings.ReplaceAll(key, "-", "_")
 	if slices.Contains(known[section], underscored) {
 		return sentence + fmt.Sprintf("; did you mean %s? Dashes are for the command line only.", underscored)

@@ -138,10 +138,14 @@ func (e *ReferenceError) Error() string {
 
 // Sentence is the error without its place.
 func (e *ReferenceError) Sentence() string {
-	ref := "$" + e.Ref
 	if e.Ref == "" {
-		ref = "something with a dollar sign"
+		// The text belongs to a secret.
+		if e.Kind == Cycle {
+			return "refers to itself"
+		}
+		return "contains a dollar sign that refers to no option; write $$ for a dollar sign"
 	}
+	ref := "$" + e.Ref
 	switch e.Kind {
 	case UnknownGroup:
 		return "refers to " + ref + ", but there is no such section; write $$ for a dollar sign"
