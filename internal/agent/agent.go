@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -207,7 +208,7 @@ func (a *Agent) switchChanged(ctx context.Context, b *ovsdb.Batch) {
 	}
 	a.switchUp = true
 	a.repeats.forget("the switch's database cannot be reached")
-	a.log.Info("connected to the switch's database", "ovs_version", a.view.Capabilities().OVSVersion)
+	a.log.Info("connected to the switch's database", "interfaces", len(slices.Collect(a.view.Interfaces())))
 	a.sendReport(ctx)
 }
 

@@ -5,7 +5,9 @@ package agent
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
@@ -53,8 +55,10 @@ func (a *Agent) tryRegister(ctx context.Context) (registered, error) {
 	if err := a.broker.Serve(ctx, messaging.Service{Topics: topics, Handler: a.take}); err != nil {
 		return registered{}, err
 	}
-	// Not worth failing for: they only take up room on the broker.
-	removed, _ := a.broker.RemoveLeftovers(ctx, topics, a.cfg.Host)
+	// A Python agent leaves a queue behind for every topic it ever listened to, ours or not. Not worth failing for: they
+	// only take up room on the broker.
+	theirs := neutron.Topics(versions, true, slices.Collect(maps.Keys(versions))...)
+	removed, _ := a.broker.RemoveLeftovers(ctx, theirs, a.cfg.Host)
 	return registered{releases: releases, versions: versions, removed: removed}, nil
 }
 

@@ -21,7 +21,7 @@ type release struct {
 	reports, plugin string
 	kinds           []Kind
 	fail            error
-	calls           int
+	calls, refused  int
 }
 
 // Call implements Caller.
@@ -35,6 +35,7 @@ func (r *release) Call(_ context.Context, t messaging.Target, method string, arg
 		served = r.reports
 	}
 	if !messaging.VersionServed(served, t.Version) {
+		r.refused++
 		return messaging.NewUnsupportedVersion(t.Version, method)
 	}
 	switch method {
@@ -47,6 +48,7 @@ func (r *release) Call(_ context.Context, t messaging.Target, method string, arg
 				return nil
 			}
 		}
+		r.refused++
 		return &messaging.RemoteError{Class: "InvalidResourceTypeClass", Message: "Invalid resource type " + string(kind)}
 	}
 	return nil
@@ -62,20 +64,20 @@ func TestNegotiate(t *testing.T) {
 		server   release
 		releases string
 		port     string // version of Port
-		maxCalls int
+		refused  int
 	}{
-		{"17", release{reports: "1.2", plugin: "1.8", kinds: k17}, "17", "1.5", 6},
-		{"18", release{reports: "1.2", plugin: "1.8", kinds: k18}, "18", "1.7", 6},
-		{"19", release{reports: "1.2", plugin: "1.9", kinds: k18}, "19", "1.7", 5},
-		{"20", release{reports: "1.2", plugin: "1.9", kinds: k20}, "20", "1.7", 4},
-		{"21", release{reports: "1.2", plugin: "1.9", kinds: k21}, "21 to 22", "1.7", 3},
-		{"26", release{reports: "1.3", plugin: "1.9", kinds: k21}, "23 to 26", "1.8", 2},
-		{"29", release{reports: "1.4", plugin: "1.9", kinds: k21}, "27 or later", "1.10", 1},
+		{"17", release{reports: "1.2", plugin: "1.8", kinds: k17}, "17", "1.5", 3},
+		{"18", release{reports: "1.2", plugin: "1.8", kinds: k18}, "18", "1.7", 2},
+		{"19", release{reports: "1.2", plugin: "1.9", kinds: k18}, "19", "1.7", 1},
+		{"20", release{reports: "1.2", plugin: "1.9", kinds: k20}, "20", "1.7", 2},
+		{"21", release{reports: "1.2", plugin: "1.9", kinds: k21}, "21 to 22", "1.7", 1},
+		{"26", release{reports: "1.3", plugin: "1.9", kinds: k21}, "23 to 26", "1.8", 1},
+		{"29", release{reports: "1.4", plugin: "1.9", kinds: k21}, "27 or later", "1.10", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			releases, v, err := Negotiate(t.Context(), NewServer(&c.server, "hv1"))
-			if err != nil || releases != c.releases || v[KindPort] != c.port || c.server.calls > c.maxCalls {
-				t.Errorf("got %q, Port %s, %d calls, %v", releases, v[KindPort], c.server.calls, err)
+			if err != nil || releases != c.releases || v[KindPort] != c.port || c.server.calls > 3 || c.server.refused > c.refused {
+				t.Errorf("got %q, Port %s, %d calls, %d refused, %v", releases, v[KindPort], c.server.calls, c.server.refused, err)
 			}
 		})
 	}

@@ -49,29 +49,33 @@ type generation struct {
 	// Releases names the run for logs: the first and last major release of it.
 	Releases string
 	Versions Versions
-	// known finds out, without side effects, whether the server is at least of this generation. Nil for the oldest.
+	// known finds out, without side effects, whether the server is at least of this generation. Every server is at
+	// least of the oldest, which has none.
 	known func(ctx context.Context, s *Server) (bool, error)
 }
 
 // Negotiate finds the newest object versions that the server certainly has.
 //
 // The server cannot be asked. An object version can only be tried on an object that exists, and a fresh cloud has none,
-// so the release is told by the RPC surface: which interface versions and which kinds of object the server knows. That
-// costs one call on a current server and two or three refused ones on an old one, once per start.
+// so the release is told by the RPC surface: which interface versions and which kinds of object the server knows. A
+// question that the server refuses costs it a traceback in its log, and after a rolling restart every host asks, so the
+// generations are searched by halving: three questions, of which a server since release 21 refuses one at most.
 func Negotiate(ctx context.Context, s *Server) (releases string, v Versions, err error) {
-	for _, g := range generations() {
-		if g.known == nil {
-			return g.Releases, g.Versions, nil
-		}
-		ok, err := g.known(ctx, s)
+	all := generations()
+	newest, oldest := 0, len(all)-1 // the answer lies between them, both included
+	for newest < oldest {
+		middle := (newest + oldest) / 2
+		known, err := all[middle].known(ctx, s)
 		if err != nil {
 			return "", nil, fmt.Errorf("finding out the server's release: %w", err)
 		}
-		if ok {
-			return g.Releases, g.Versions, nil
+		if known {
+			oldest = middle
+		} else {
+			newest = middle + 1
 		}
 	}
-	panic("unreachable: the oldest generation always matches")
+	return all[newest].Releases, all[newest].Versions, nil
 }
 
 func hasReports(version string) func(context.Context, *Server) (bool, error) {
