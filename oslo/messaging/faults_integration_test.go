@@ -48,7 +48,7 @@ func TestDisconnects(t *testing.T) {
 	client, clog := open(t, shared, "client", "c1", pc.through)
 
 	var done, wrong, failed, untyped atomic.Int64
-	var next atomic.Int64
+	var next, allowed atomic.Int64
 	var wg sync.WaitGroup
 	began := time.Now()
 	for range parallel {
@@ -57,6 +57,9 @@ func TestDisconnects(t *testing.T) {
 				n := int(next.Add(1))
 				if n > calls {
 					return
+				}
+				for int64(n) > allowed.Load() {
+					time.Sleep(time.Millisecond)
 				}
 				ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 				var got int
@@ -79,7 +82,9 @@ func TestDisconnects(t *testing.T) {
 	}
 	byBroker := 0
 	for cut := range cuts {
-		for done.Load() < int64(cut)*calls/cuts {
+		// The share of this cut may start; the cut falls into the middle of it, with both sides connected.
+		allowed.Store(int64(cut+1) * calls / cuts)
+		for done.Load() < int64(cut)*calls/cuts+calls/cuts/4 || !connected(slog) || !connected(clog) {
 			time.Sleep(time.Millisecond)
 		}
 		switch {
@@ -118,6 +123,10 @@ func TestDisconnects(t *testing.T) {
 	if n := count[messaging.Gap](slog); n != 0 {
 		t.Errorf("%d gaps reported, but the queue was never lost", n)
 	}
+}
+
+func connected(l *eventLog) bool {
+	return count[messaging.Connected](l) > count[messaging.Disconnected](l)
 }
 
 // listener serves one topic and notes what arrives.

@@ -347,7 +347,10 @@ func (s *session) consume(r *reader) error {
 	case r.feed.kind == feedReplies:
 		prefetch = replyPrefetch
 	case prefetch == 0:
-		prefetch = servicePrefetch
+		// A message counts until its handler returns.
+		s.c.mu.Lock()
+		prefetch = max(servicePrefetch, 2*s.c.workers)
+		s.c.mu.Unlock()
 	}
 	if err := ch.Qos(prefetch, 0, false); err != nil {
 		return fmt.Errorf("setting the prefetch count: %w", err)
