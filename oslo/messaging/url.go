@@ -5,6 +5,7 @@ package messaging
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strconv"
 	"strings"
@@ -17,8 +18,10 @@ type Password string
 const masked = "***"
 
 func (Password) String() string               { return masked }
-func (Password) GoString() string             { return masked }
 func (Password) MarshalText() ([]byte, error) { return []byte(masked), nil }
+
+// Format covers all verbs, also those that make no sense for a text.
+func (Password) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, masked) }
 
 // Host is one broker address of a transport URL. What the URL leaves out is the zero value.
 type Host struct {
