@@ -15,11 +15,14 @@ type gen struct {
 	// textual leaves out what ovs-ofctl's text cannot express, such as IPv6
 	// masks that begin with a digit.
 	textual bool
+	// matchAll makes flows without a match, for oracles that know of none.
+	matchAll bool
 
 	etype, proto uint64
 	icmp6        uint64 // type, if matched on
 	tagged       bool
-	ctValid      bool
+	ctValid      bool // the match asks for a tracked, valid connection
+	ctInvalid    bool // or for an invalid one, on which ct() makes no sense
 }
 
 func newGen(seed uint64) *gen {
@@ -56,7 +59,10 @@ func (g *gen) flow() Flow {
 }
 
 func (g *gen) match() Match {
-	g.etype, g.proto, g.icmp6, g.tagged, g.ctValid = 0, 0, 0, false, false
+	g.etype, g.proto, g.icmp6, g.tagged, g.ctValid, g.ctInvalid = 0, 0, 0, false, false, false
+	if g.matchAll {
+		return nil
+	}
 	var m Match
 	any := func(f Field, percent int) {
 		if g.chance(percent) {
@@ -206,6 +212,9 @@ func (g *gen) protocol(m Match) Match {
 	if g.chance(15) {
 		n := fragNames[g.IntN(len(fragNames))]
 		m = append(m, Masked(IPFrag, Uint(n.value), Uint(n.mask)))
+		if n.name == "later" {
+			return m // no transport header
+		}
 	}
 	switch g.IntN(6) {
 	case 0:
@@ -266,7 +275,8 @@ func (g *gen) ctFields(m Match) Match {
 		set &^= CTInv
 		mask |= CTInv
 	}
-	g.ctValid = set&CTTrk != 0 && set&CTInv == 0
+	g.ctValid = set&CTTrk != 0 && set&CTInv == 0 && set&(CTNew|CTEst) != 0
+	g.ctInvalid = set&CTInv != 0
 	m = append(m, CTFlags(set, mask&^set))
 	for _, f := range []Field{CTZone, CTMark, CTLabel} {
 		if g.chance(40) {
@@ -434,7 +444,7 @@ func (g *gen) action(depth int) []Action {
 		}
 		return one(g.learn())
 	case 13, 14, 15:
-		if !ip {
+		if !ip || g.ctInvalid {
 			return nil
 		}
 		return one(g.ct())
@@ -460,7 +470,7 @@ func (g *gen) action(depth int) []Action {
 	case 21:
 		return one(Group(1 + g.IntN(genIDs)))
 	case 22:
-		if g.etype == EtherMPLS || depth > 0 {
+		if g.etype == EtherMPLS || g.tagged || depth > 0 {
 			return nil
 		}
 		g.tagged = true

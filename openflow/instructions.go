@@ -87,7 +87,7 @@ func (a WriteActions) appendWire(b []byte) ([]byte, error) {
 }
 
 func (a WriteActions) appendText(b []byte) []byte {
-	return append(appendActionList(append(b, "write_actions("...), a.Actions), ')')
+	return append(AppendActions(append(b, "write_actions("...), a.Actions), ')')
 }
 
 // RawInstruction is an instruction that this package does not know.

@@ -173,7 +173,7 @@ func (m Match) appendTermText(b []byte, t *Term) []byte {
 				return append(b, n.name...)
 			}
 		}
-		return append(b, "no"...) // exactly 0, which no other name expresses
+		return append(b, "no"...) // 0/1, for which ovs-ofctl has no other word
 	case fmtPort:
 		return appendPort(b, uint32(t.Value.Lo))
 	case fmtDec:

@@ -301,7 +301,7 @@ func (a Controller) appendWire(b []byte) ([]byte, error) {
 		b = append(b, 0, 1, 0, 8, byte(a.ID>>8), byte(a.ID), 0, 0)
 	}
 	if a.Reason != ReasonAction {
-		b = append(b, 0, 2, 0, 8, byte(a.Reason), 0, 0, 0)
+		b = append(b, 0, 2, 0, 5, byte(a.Reason), 0, 0, 0)
 	}
 	if a.Userdata != "" {
 		n := 4 + len(a.Userdata)
@@ -386,7 +386,7 @@ func (a Clone) appendWire(b []byte) ([]byte, error) {
 }
 
 func (a Clone) appendText(b []byte) []byte {
-	return append(appendActionList(append(b, "clone("...), a.Actions), ')')
+	return append(AppendActions(append(b, "clone("...), a.Actions), ')')
 }
 
 // simpleNX is a Nicira action without arguments.

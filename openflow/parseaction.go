@@ -21,7 +21,7 @@ func (p *actionParser) list(s string, depth int) ([]Action, error) {
 	var list []Action
 	for item, rest := nextItem(s); item != ""; item, rest = nextItem(rest) {
 		if item == "drop" {
-			if list != nil || strings.TrimSpace(rest) != "" || depth > 0 {
+			if list != nil || strings.TrimSpace(rest) != "" {
 				return nil, errors.New("drop must be the only action")
 			}
 			return nil, nil

@@ -275,7 +275,7 @@ var fragNames = []struct {
 	name        string
 	value, mask uint64
 }{
-	{"no", 0, 1}, {"yes", 1, 1}, {"first", 1, 3}, {"later", 3, 3}, {"not_later", 0, 2},
+	{"no", 0, 3}, {"yes", 1, 1}, {"first", 1, 3}, {"later", 3, 3}, {"not_later", 0, 2},
 }
 
 // appendFieldValue writes a value the way set_field, learn and most of the
