@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 )
@@ -103,9 +102,13 @@ func installed(dpkg string) []string {
 }
 
 func subtract(all, some []string) []string {
+	known := make(map[string]bool, len(some))
+	for _, s := range some {
+		known[s] = true
+	}
 	var rest []string
 	for _, s := range all {
-		if !slices.Contains(some, s) {
+		if !known[s] {
 			rest = append(rest, s)
 		}
 	}
