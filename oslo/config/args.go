@@ -125,7 +125,7 @@ func (f *flags) classify(args []string) ([]arg, error) {
 			}
 			return out, nil
 		}
-		a, err := f.classifyOne(text)
+		a, err := f.classifyOne(text, i+1)
 		if err != nil {
 			return nil, err
 		}
@@ -134,7 +134,7 @@ func (f *flags) classify(args []string) ([]arg, error) {
 	return out, nil
 }
 
-func (f *flags) classifyOne(text string) (arg, error) {
+func (f *flags) classifyOne(text string, number int) (arg, error) {
 	a := arg{text: text}
 	if text == "" || text[0] != '-' {
 		return a, nil
@@ -159,7 +159,7 @@ func (f *flags) classifyOne(text string) (arg, error) {
 		for i, c := range candidates {
 			names[i] = c.spelling
 		}
-		return a, &UsageError{Arg: argName(text), Reason: "could mean " + strings.Join(names, ", ")}
+		return a, &UsageError{Arg: argName(text, number), Reason: "could mean " + strings.Join(names, ", ")}
 	case isNegativeNumber(text), strings.Contains(text, " "):
 		return a, nil
 	}
@@ -233,7 +233,7 @@ func (f *flags) parse(args []string, use func(given) error) error {
 	for i := 0; i < len(classified); i++ {
 		a := classified[i]
 		if !a.option || a.flag == nil {
-			unknown = append(unknown, argName(a.text))
+			unknown = append(unknown, argName(a.text, i+1))
 			continue
 		}
 		if a.value == nil && a.flag.takesValue() {
@@ -257,7 +257,7 @@ func (f *flags) parse(args []string, use func(given) error) error {
 		}
 	}
 	if unknown != nil {
-		return &UsageError{Arg: strings.Join(unknown, " "), Reason: "not an option of this program"}
+		return &UsageError{Arg: strings.Join(unknown, ", "), Reason: "not an option of this program"}
 	}
 	return nil
 }
@@ -291,16 +291,17 @@ func (f *flags) expand(a arg) ([]given, error) {
 	}
 }
 
-// argName is what of an argument may appear in an error: a value could be
-// secret.
-func argName(text string) string {
-	if name, _, ok := strings.Cut(text, "="); ok {
+// argName is what of an argument may appear in an error. A value could be
+// secret, so that only what looks like the name of an option is shown.
+func argName(text string, number int) string {
+	name, _, _ := strings.Cut(text, "=")
+	plain := !strings.ContainsFunc(name, func(r rune) bool {
+		return r != '-' && r != '_' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
+	})
+	if strings.HasPrefix(name, "-") && plain {
 		return name
 	}
-	if strings.ContainsAny(text, "@:") {
-		return masked
-	}
-	return text
+	return fmt.Sprintf("argument %d", number)
 }
 
 // WriteFlags prints the options that the command line takes, for a help text.

@@ -254,11 +254,16 @@ func (c *Config) readFile(ns *namespace, path string, errs *[]error) {
 		*errs = append(*errs, err)
 		return
 	}
+	c.addFile(ns, file)
+}
+
+// addFile puts a file after those already read.
+func (c *Config) addFile(ns *namespace, file *File) {
 	parsed := &parsedFile{File: file, values: map[Name][]rawItem{}}
 	for _, a := range file.Assignments {
 		at := Name{sectionName(a.Section), a.Key}
 		parsed.values[at] = append(parsed.values[at], rawItem{
-			text: a.Value, origin: Origin{Kind: FromFile, File: path, Line: a.Line},
+			text: a.Value, origin: Origin{Kind: FromFile, File: file.Path, Line: a.Line},
 		})
 	}
 	ns.files = append(ns.files, parsed)
