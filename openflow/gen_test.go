@@ -44,6 +44,9 @@ func (g *gen) value(bits int) Value {
 
 func (g *gen) flow() Flow {
 	f := Flow{Table: uint8(g.IntN(200)), Priority: uint16(g.Uint32()), Cookie: g.Uint64()}
+	if f.Priority == DefaultPriority {
+		f.Priority++ // ovs-ofctl does not print it
+	}
 	if g.chance(30) {
 		f.IdleTimeout = uint16(30000 + g.IntN(30000))
 	}

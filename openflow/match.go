@@ -118,7 +118,7 @@ func (m Match) appendTerms(b []byte) ([]byte, error) {
 		}
 		prev = t.Field
 		full := t.Field.fullMask()
-		if !t.Value.and(t.Mask).fits(full) {
+		if !t.Value.fits(full) {
 			return b, fmt.Errorf("openflow: value %s does not fit into %s", appendHex128(nil, t.Value), t.Field)
 		}
 		b = appendTerm(b, t, full)

@@ -33,8 +33,8 @@ type FlowUpdate struct {
 	Event  MonitorEvent
 	Reason RemovedReason // for FlowDeleted
 	XID    uint32        // for FlowOwn: the request that made the change
-	// Entry is the flow for the first four events. A monitor does not tell
-	// flags and importance, and no actions of a flow that is gone.
+	// Entry is the flow for the first four events, without flags and
+	// importance, which a monitor does not tell.
 	Entry Entry
 }
 
