@@ -4,6 +4,7 @@ package ovsdb
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -99,11 +100,11 @@ func (c *Client) commit(ctx context.Context, txs []*Tx) (Result, *Tx, error) {
 			}},
 			wire.Operation{Op: wire.OperationSelect, Table: "Open_vSwitch", Where: where, Columns: []string{"next_cfg"}})
 	}
-	var result Result
+	var done Result
 	results, err := transact(ctx, s, ops, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		result.Seq = c.seq // the server sends a transaction's changes before its answer
+		done.Seq = c.seq // the server sends a transaction's changes before its answer
 	})
 	if err != nil {
 		return Result{}, nil, fmt.Errorf("committing: %w", err)
@@ -112,15 +113,15 @@ func (c *Client) commit(ctx context.Context, txs []*Tx) (Result, *Tx, error) {
 		return Result{}, failed, err
 	}
 	if !applied {
-		return result, nil, nil
+		return done, nil, nil
 	}
-	result, err = c.awaitApplied(ctx, results, result)
-	return result, nil, err
+	done, err = c.awaitApplied(ctx, results, done)
+	return done, nil, err
 }
 
 // failure finds the step that the server refused. A refusal at commit stands behind the results of the operations and
 // belongs to no step.
-func failure(all []step, results []wire.OperationResult) (*Tx, error) {
+func failure(all []step, results []result) (*Tx, error) {
 	for i, r := range results {
 		if r.Error == "" {
 			continue
@@ -145,24 +146,24 @@ func failure(all []step, results []wire.OperationResult) (*Tx, error) {
 }
 
 // awaitApplied waits until ovs-vswitchd has seen the configuration that the transaction made, across reconnects.
-func (c *Client) awaitApplied(ctx context.Context, results []wire.OperationResult, result Result) (Result, error) {
+func (c *Client) awaitApplied(ctx context.Context, results []result, done Result) (Result, error) {
 	rows := results[len(results)-1].Rows
 	if len(rows) != 1 {
-		return result, fmt.Errorf("waiting for ovs-vswitchd: no next_cfg in the answer")
+		return done, fmt.Errorf("waiting for ovs-vswitchd: no next_cfg in the answer")
 	}
-	next, ok := rows[0]["next_cfg"].(float64)
-	if !ok {
-		return result, fmt.Errorf("waiting for ovs-vswitchd: next_cfg is not a number")
+	var next int
+	if err := json.Unmarshal(rows[0]["next_cfg"], &next); err != nil {
+		return done, fmt.Errorf("waiting for ovs-vswitchd: reading next_cfg: %w", err)
 	}
 	_, err := c.await(ctx, func() bool {
-		result.Seq = c.seq
-		return c.root != nil && c.root.CurCfg >= int(next)
+		done.Seq = c.seq
+		return c.root != nil && c.root.CurCfg >= next
 	})
 	switch {
 	case errors.Is(err, ErrTimedOut):
-		return result, ErrNotApplied
+		return done, ErrNotApplied
 	case err != nil:
-		return result, fmt.Errorf("waiting for ovs-vswitchd: %w", err)
+		return done, fmt.Errorf("waiting for ovs-vswitchd: %w", err)
 	}
-	return result, nil
+	return done, nil
 }

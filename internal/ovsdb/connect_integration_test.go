@@ -270,6 +270,11 @@ func TestHangingServer(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	// More than the socket takes, so that already the sending hangs.
+	start := time.Now()
+	if _, err := f.client.Commit(within(t, 200*time.Millisecond), f.tx(addPorts(2000))); err == nil || time.Since(start) > 5*time.Second {
+		t.Errorf("commit to a hanging server: %v after %v", err, time.Since(start))
+	}
 	f.wait("the loss", func(*ovsdb.View) bool { return f.batches[len(f.batches)-1].Kind == ovsdb.Disconnected })
 	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
 		t.Fatal(err)

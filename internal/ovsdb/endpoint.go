@@ -159,7 +159,7 @@ func addManager(ctx context.Context, socket, target string, probe time.Duration)
 	go func() { defer close(served); _ = s.serve(ctx, 0) }()
 	defer func() { s.close(context.Canceled); <-served }()
 
-	var roots []wire.OperationResult
+	var roots []result
 	if roots, err = transact(ctx, s, []wire.Operation{
 		{Op: wire.OperationSelect, Table: "Open_vSwitch", Columns: []string{"_uuid"}},
 	}, nil); err != nil {
@@ -203,17 +203,30 @@ func addManager(ctx context.Context, socket, target string, probe time.Duration)
 	return nil
 }
 
+// result is the server's answer to one operation. Not libovsdb's type, whose decoder panics on a uuid without a value.
+type result struct {
+	Error   string                       `json:"error"`
+	Details string                       `json:"details"`
+	Rows    []map[string]json.RawMessage `json:"rows"` // of a select
+}
+
 // transact sends operations and returns the results, as many as the server gave. Answered runs in the reader's order.
-func transact(ctx context.Context, s *session, ops []wire.Operation, answered func()) ([]wire.OperationResult, error) {
-	var results []wire.OperationResult
+func transact(ctx context.Context, s *session, ops []wire.Operation, answered func()) ([]result, error) {
+	var results []result
 	err := s.call(ctx, "transact", wire.NewTransactArgs(database, ops...), func(raw json.RawMessage) error {
 		if answered != nil {
 			answered()
 		}
-		if err := json.Unmarshal(raw, &results); err != nil {
-			return fmt.Errorf("decoding the results of a transaction: %w", err)
-		}
-		return nil
+		var err error
+		results, err = decodeResults(raw)
+		return err
 	})
 	return results, err
+}
+
+func decodeResults(raw json.RawMessage) (results []result, err error) {
+	if err := json.Unmarshal(raw, &results); err != nil {
+		return nil, fmt.Errorf("decoding the results of a transaction: %w", err)
+	}
+	return results, nil
 }

@@ -3,9 +3,11 @@
 package ovsdb
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"net"
+	"time"
 )
 
 // SetDial replaces how the client reaches its server, and takes the chance out of its backoff.
@@ -41,3 +43,29 @@ func ManagerTarget(text string) (string, error) {
 	e, err := parseEndpoint(text, SSL{})
 	return e.managerTarget(), err
 }
+
+// Feed lets a client that waits for the answer to its subscription read the bytes until they end or make no sense.
+func Feed(text []byte) error {
+	c, err := New(Config{Endpoint: "unix:/fake"})
+	if err != nil {
+		return err
+	}
+	s := newSession(&oneWay{r: bytes.NewReader(text)}, c.notified)
+	s.pending["1"] = &call{done: func(raw json.RawMessage) error { return c.subscribed(s, raw) }, reply: make(chan error, 1)}
+	s.pending["2"] = &call{done: func(raw json.RawMessage) error {
+		_, err := decodeResults(raw)
+		return err
+	}, reply: make(chan error, 1)}
+	return s.read()
+}
+
+// oneWay is a connection whose other end has said all it will say.
+type oneWay struct {
+	net.Conn
+	r *bytes.Reader
+}
+
+func (o *oneWay) Read(p []byte) (int, error)       { return o.r.Read(p) }
+func (o *oneWay) Write(p []byte) (int, error)      { return len(p), nil }
+func (o *oneWay) Close() error                     { return nil }
+func (o *oneWay) SetWriteDeadline(time.Time) error { return nil }

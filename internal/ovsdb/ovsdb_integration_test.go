@@ -137,7 +137,6 @@ func TestThousandPorts(t *testing.T) {
 	t.Logf("all wired after %v in %d batches, our CPU %v (building, commit, decode, checks of the test)",
 		time.Since(start).Round(time.Millisecond), len(batches), (cpu() - cpu0).Round(time.Millisecond))
 	f.forget()
-	batches = nil
 	t.Logf("heap with %d ports: %.1f MiB more than before (client's view and reader's view)", n, heap()-before)
 
 	start, cpu0, seq0 = time.Now(), cpu(), f.seq()

@@ -106,7 +106,7 @@ func (s *session) read() error {
 func (s *session) dispatch(m *message) error {
 	switch {
 	case m.Method == "echo" && !isNull(m.ID):
-		return s.write(map[string]any{"id": m.ID, "result": m.Params, "error": nil})
+		return s.write(time.Now().Add(writeTimeout), map[string]any{"id": m.ID, "result": m.Params, "error": nil})
 	case m.Method != "":
 		return s.notify(m.Method, m.Params)
 	}
@@ -142,7 +142,11 @@ func (s *session) call(ctx context.Context, method string, params any, done func
 	s.pending[id] = c
 	s.mu.Unlock()
 
-	if err := s.write(map[string]any{"id": json.RawMessage(id), "method": method, "params": params}); err != nil {
+	deadline := time.Now().Add(writeTimeout)
+	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
+		deadline = d
+	}
+	if err := s.write(deadline, map[string]any{"id": json.RawMessage(id), "method": method, "params": params}); err != nil {
 		s.forget(id)
 		return err
 	}
@@ -150,7 +154,9 @@ func (s *session) call(ctx context.Context, method string, params any, done func
 	case err := <-c.reply:
 		return err
 	case <-ctx.Done():
-		s.forget(id)
+		if !s.forget(id) {
+			return <-c.reply // the answer is being handled right now
+		}
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			return fmt.Errorf("waiting for the answer to %s: %w", method, ErrTimedOut)
 		}
@@ -158,19 +164,22 @@ func (s *session) call(ctx context.Context, method string, params any, done func
 	}
 }
 
-func (s *session) forget(id string) {
+// forget makes sure that the call is not answered any more. It returns false when that is under way or done.
+func (s *session) forget(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	_, ok := s.pending[id]
 	delete(s.pending, id)
+	return ok
 }
 
-func (s *session) write(m map[string]any) error {
+func (s *session) write(deadline time.Time, m map[string]any) error {
 	text, err := json.Marshal(m)
 	if err != nil {
 		return fmt.Errorf("encoding a message: %w", err)
 	}
 	s.writing.Lock()
-	if err = s.conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err == nil {
+	if err = s.conn.SetWriteDeadline(deadline); err == nil {
 		_, err = s.conn.Write(text)
 	}
 	s.writing.Unlock()
@@ -202,7 +211,7 @@ func (s *session) probe(interval time.Duration) {
 		default:
 			asked = true
 			// The answer counts as received; nobody waits for it.
-			_ = s.write(map[string]any{"id": "echo", "method": "echo", "params": []string{}})
+			_ = s.write(time.Now().Add(writeTimeout), map[string]any{"id": "echo", "method": "echo", "params": []string{}})
 		}
 	}
 }

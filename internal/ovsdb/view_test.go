@@ -237,3 +237,17 @@ func FuzzUpdates(f *testing.F) {
 		}
 	})
 }
+
+// The same for whole conversations: answers, notifications and questions of the server.
+func FuzzServer(f *testing.F) {
+	f.Add([]byte(`{"id":1,"result":[false,"` + txn1 + `",` + oneBridge + `],"error":null}` +
+		`{"id":null,"method":"update3","params":["patchbay","` + txn2 + `",{"Port":{"` + portID + `":{"modify":{"tag":6}}}}]}`))
+	f.Add([]byte(`{"id":"echo","method":"echo","params":[]}{"id":1,"result":null,"error":{"error":"unknown database"}}`))
+	f.Add([]byte(`{"id":2,"result":[{"count":1},null,{"error":"timed out","details":"x"},{"rows":[{"next_cfg":3}]},{"uuid":["uuid"]}],"error":null}`))
+	f.Add([]byte(`{"id":null,"method":"update2","params":["patchbay",{}]}{"id":1,"result":{}}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if err := ovsdb.Feed(text); err == nil {
+			t.Fatal("reading ended without a reason")
+		}
+	})
+}
