@@ -11,10 +11,16 @@ import (
 // maxDepth bounds how deep actions may be nested; a deeper one stays raw.
 const maxDepth = 16
 
-// decodeActions decodes a list of actions. At the outermost level every action
-// is encoded again and compared, so that decoding loses nothing: what would
-// come out differently stays raw.
-func decodeActions(b []byte, depth int) ([]Action, error) {
+// decodeActions decodes a list of actions on its own.
+func decodeActions(b []byte) ([]Action, error) { return new(decoder).actions(b, 0) }
+
+// decoder holds the memory that decoding uses again and again.
+type decoder struct{ scratch []byte }
+
+// actions decodes a list of actions. At the outermost level every action is
+// encoded again and compared, so that decoding loses nothing: what would come
+// out differently stays raw.
+func (d *decoder) actions(b []byte, depth int) ([]Action, error) {
 	if len(b) == 0 {
 		return nil, nil
 	}
@@ -29,8 +35,8 @@ func decodeActions(b []byte, depth int) ([]Action, error) {
 	list := make([]Action, 0, count)
 	for len(b) > 0 {
 		n := int(binary.BigEndian.Uint16(b[2:]))
-		a := decodeAction(b[:n], depth)
-		if a == nil || depth == 0 && !encodesTo(a, b[:n]) {
+		a := d.action(b[:n], depth)
+		if a == nil || depth == 0 && !d.encodesTo(a, b[:n]) {
 			a = RawAction(b[:n])
 		}
 		list = append(list, a)
@@ -40,15 +46,15 @@ func decodeActions(b []byte, depth int) ([]Action, error) {
 }
 
 // encodesTo reports whether a is encoded as the bytes b.
-func encodesTo(a Action, b []byte) bool {
-	var buf [256]byte
-	got, err := a.appendWire(buf[:0])
+func (d *decoder) encodesTo(a Action, b []byte) bool {
+	got, err := a.appendWire(d.scratch[:0])
+	d.scratch = got[:0]
 	return err == nil && bytes.Equal(got, b)
 }
 
-// decodeAction decodes one action of which the outer length has been checked.
-// It returns nil for what it does not know.
-func decodeAction(b []byte, depth int) Action {
+// action decodes one action of which the outer length has been checked. It
+// returns nil for what it does not know.
+func (d *decoder) action(b []byte, depth int) Action {
 	be := binary.BigEndian
 	switch typ := be.Uint16(b); typ {
 	case actOutput:
@@ -69,7 +75,7 @@ func decodeAction(b []byte, depth int) Action {
 		if len(b) < 16 || be.Uint32(b[4:]) != experimenterNicira {
 			return nil
 		}
-		return decodeNX(be.Uint16(b[8:]), b, depth)
+		return d.nx(be.Uint16(b[8:]), b, depth)
 	default:
 		if len(b) != 8 {
 			return nil
@@ -111,8 +117,8 @@ func decodeSetField(b []byte) Action {
 	return SetField{Field: f, Value: readValue(b[8 : 8+size])}
 }
 
-// decodeNX decodes an action of Nicira's; len(b) is at least 16.
-func decodeNX(sub uint16, b []byte, depth int) Action {
+// nx decodes an action of Nicira's; len(b) is at least 16.
+func (d *decoder) nx(sub uint16, b []byte, depth int) Action {
 	be := binary.BigEndian
 	switch sub {
 	case nxResubmit, nxResubmitTable, nxResubmitCT:
@@ -147,12 +153,12 @@ func decodeNX(sub uint16, b []byte, depth int) Action {
 	case nxNAT:
 		return decodeNAT(b)
 	case nxCT:
-		return decodeCT(b, depth)
+		return d.ct(b, depth)
 	case nxClone:
 		if depth >= maxDepth {
 			return nil
 		}
-		list, err := decodeActions(b[16:], depth+1)
+		list, err := d.actions(b[16:], depth+1)
 		if err != nil {
 			return nil
 		}
@@ -255,7 +261,7 @@ func decodeDecTTL(b []byte) Action {
 	return a
 }
 
-func decodeCT(b []byte, depth int) Action {
+func (d *decoder) ct(b []byte, depth int) Action {
 	if len(b) < ctHeaderBytes || depth >= maxDepth {
 		return nil
 	}
@@ -276,7 +282,7 @@ func decodeCT(b []byte, depth int) Action {
 	if b[18] != ctRecircNone {
 		a.Recirc, a.Table = true, b[18]
 	}
-	list, err := decodeActions(b[ctHeaderBytes:], depth+1)
+	list, err := d.actions(b[ctHeaderBytes:], depth+1)
 	if err != nil {
 		return nil
 	}

@@ -131,7 +131,7 @@ func decodeGroups(b []byte, list []GroupDesc) ([]GroupDesc, error) {
 				Weight: be.Uint16(k[2:]), WatchPort: notAny(be.Uint32(k[4:])), WatchGroup: notAny(be.Uint32(k[8:])),
 			}
 			var err error
-			if bucket.Actions, err = decodeActions(k[16:m], 0); err != nil {
+			if bucket.Actions, err = decodeActions(k[16:m]); err != nil {
 				return list, err
 			}
 			g.Buckets = append(g.Buckets, bucket)

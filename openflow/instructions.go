@@ -177,6 +177,7 @@ func findRank(list []Action, rank int) Action {
 // before the break are returned with it.
 func DecodeInstructions(b []byte) ([]Action, error) {
 	var list []Action
+	var d decoder
 	for len(b) > 0 {
 		n, err := actionLen(b, "instruction")
 		if err != nil {
@@ -186,10 +187,10 @@ func DecodeInstructions(b []byte) ([]Action, error) {
 		b = b[n:]
 		if binary.BigEndian.Uint16(ins) == insApplyActions && binary.BigEndian.Uint32(ins[4:]) == 0 {
 			if list == nil {
-				list, err = decodeActions(ins[8:], 0)
+				list, err = d.actions(ins[8:], 0)
 			} else {
 				var more []Action
-				more, err = decodeActions(ins[8:], 0)
+				more, err = d.actions(ins[8:], 0)
 				list = append(list, more...)
 			}
 			if err != nil {
@@ -197,12 +198,12 @@ func DecodeInstructions(b []byte) ([]Action, error) {
 			}
 			continue
 		}
-		list = append(list, decodeInstruction(ins))
+		list = append(list, d.instruction(ins))
 	}
 	return list, nil
 }
 
-func decodeInstruction(b []byte) Action {
+func (d *decoder) instruction(b []byte) Action {
 	var a Action
 	switch typ := binary.BigEndian.Uint16(b); {
 	case typ == insGotoTable && len(b) == 8:
@@ -214,11 +215,11 @@ func decodeInstruction(b []byte) Action {
 	case typ == insClearActions && len(b) == 8:
 		a = ClearActions{}
 	case typ == insWriteActions:
-		if list, err := decodeActions(b[8:], 0); err == nil {
+		if list, err := d.actions(b[8:], 0); err == nil {
 			a = WriteActions{Actions: list}
 		}
 	}
-	if a == nil || !encodesTo(a, b) {
+	if a == nil || !d.encodesTo(a, b) {
 		return RawInstruction(b)
 	}
 	return a
