@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"compress/bzip2"
 	"compress/gzip"
+	"compress/zlib"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
@@ -215,7 +216,7 @@ func newID() string {
 	return hex.EncodeToString(b[:])
 }
 
-// Values of the header that kombu peers announce compression with.
+// Values of the header that kombu peers announce compression with. What kombu calls gzip is in fact the zlib format.
 const (
 	headerGzip = "application/x-gzip"
 	headerBzip = "application/x-bz2"
@@ -223,7 +224,7 @@ const (
 
 func compress(body []byte) ([]byte, error) {
 	var buf bytes.Buffer
-	z := gzip.NewWriter(&buf)
+	z := zlib.NewWriter(&buf)
 	if _, err := z.Write(body); err != nil {
 		return nil, fmt.Errorf("compressing: %w", err)
 	}
@@ -240,11 +241,15 @@ func decompress(body []byte, kind string, limit int64) ([]byte, error) {
 	case "":
 		return body, nil
 	case headerGzip, "gzip":
-		z, err := gzip.NewReader(bytes.NewReader(body))
+		var err error
+		if bytes.HasPrefix(body, []byte{0x1f, 0x8b}) {
+			r, err = gzip.NewReader(bytes.NewReader(body))
+		} else {
+			r, err = zlib.NewReader(bytes.NewReader(body))
+		}
 		if err != nil {
 			return nil, fmt.Errorf("decompressing: %w", err)
 		}
-		r = z
 	case headerBzip, "bz2":
 		r = bzip2.NewReader(bytes.NewReader(body))
 	default:

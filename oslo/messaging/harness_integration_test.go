@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -21,7 +22,10 @@ import (
 )
 
 // shared is the node that most tests use; those that break it have their own.
-var shared *broker.Broker
+var (
+	shared       *broker.Broker
+	certificates string // directory
+)
 
 func TestMain(m *testing.M) {
 	if os.Getenv(crashEnv) != "" {
@@ -40,7 +44,16 @@ func testMain(m *testing.M) int {
 	defer os.RemoveAll(dir)
 	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
 	defer cancel()
-	if shared, err = broker.Start(ctx, broker.Config{Dir: dir}); err != nil {
+	if err := writeCertificates(dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	cfg := broker.Config{
+		Dir: filepath.Join(dir, "node"), Plugins: []string{"rabbitmq_auth_mechanism_ssl"},
+		TLS: &broker.TLSFiles{CA: filepath.Join(dir, "ca.pem"), Cert: filepath.Join(dir, "server.pem"), Key: filepath.Join(dir, "server-key.pem")},
+	}
+	certificates = dir
+	if shared, err = broker.Start(ctx, cfg); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

@@ -32,6 +32,11 @@ type python struct {
 // startPython runs the interpreter of the distribution, whose python3-oslo.messaging the tests are about.
 func startPython(t *testing.T, args ...string) *python {
 	t.Helper()
+	return startPythonOn(t, "neutron", args...)
+}
+
+func startPythonOn(t *testing.T, exchange string, args ...string) *python {
+	t.Helper()
 	cmd := exec.Command("/usr/bin/python3", append([]string{"testdata/peer.py"}, args...)...)
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -42,6 +47,7 @@ func startPython(t *testing.T, args ...string) *python {
 		t.Fatal(err)
 	}
 	cmd.Stderr = os.Stderr
+	cmd.Env = append(os.Environ(), "CONTROL_EXCHANGE="+exchange)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -3,11 +3,15 @@
 
 peer.py server URL TOPIC HOST      serves until its standard input ends
 peer.py client URL                 runs the JSON commands on its standard input, one per line
+peer.py both URL TOPIC HOST        server and client in one
 peer.py bench URL TOPIC N THREADS  makes N calls and prints seconds, CPU seconds
 peer.py parse                      parses the transport URLs on its standard input, one JSON string per line
+
+CONTROL_EXCHANGE in the environment names the control exchange.
 """
 import json
 import logging
+import os
 import sys
 import threading
 import time
@@ -22,7 +26,7 @@ logging.basicConfig(stream=sys.stderr, level=logging.CRITICAL)
 
 
 def transport(url):
-    oslo_messaging.set_transport_defaults('neutron')
+    oslo_messaging.set_transport_defaults(os.environ.get('CONTROL_EXCHANGE', 'neutron'))
     # RPC clients insist on options that are only registered here.
     conf = cfg.CONF
     conf([], project='peer', default_config_files=[], default_config_dirs=[])
@@ -75,17 +79,28 @@ class Spaced(Endpoint):
         return ['space', value]
 
 
-def server(url, topic, host):
-    conf, t = transport(url)
+def start(t, topic, host):
     s = oslo_messaging.get_rpc_server(
         t, oslo_messaging.Target(topic=topic, server=host),
         [Endpoint(), Spaced()], executor='threading',
         access_policy=oslo_messaging.DefaultRPCAccessPolicy)
     s.start()
+    return s
+
+
+def server(url, topic, host):
+    conf, t = transport(url)
+    start(t, topic, host)
     say('ready')
     sys.stdin.read()
-    s.stop()
-    s.wait()
+    os._exit(0)  # an orderly stop takes seconds
+
+
+def both(url, topic, host):
+    conf, t = transport(url)
+    start(t, topic, host)
+    commands(t)
+    os._exit(0)
 
 
 def outcome(f):
@@ -97,6 +112,11 @@ def outcome(f):
 
 def client(url):
     conf, t = transport(url)
+    commands(t)
+    t.cleanup()
+
+
+def commands(t):
     say('ready')
     for line in sys.stdin:
         c = json.loads(line)
@@ -112,7 +132,6 @@ def client(url):
             say(outcome(lambda: rpc.cast(ctxt, c['method'], **args)))
         elif c['op'] == 'burst':
             say(burst(rpc, c['method'], c['n']))
-    t.cleanup()
 
 
 def burst(rpc, method, n):
@@ -196,4 +215,4 @@ if __name__ == '__main__':
     if kind == 'bench':
         bench(args[0], args[1], int(args[2]), int(args[3]))
     else:
-        {'server': server, 'client': client, 'parse': parse}[kind](*args)
+        {'server': server, 'client': client, 'both': both, 'parse': parse}[kind](*args)
