@@ -3,6 +3,7 @@
 package options
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -13,9 +14,9 @@ import (
 // Load reads the configuration of the agent. args are the arguments after the
 // program's or sub-command's name, env is in the form of os.Environ.
 //
-// All faults are returned together, as [config.Errors] when there are several;
-// each says the option, where it is set, and what is wrong. config.ErrHelp and
-// config.ErrVersion mean that the command line asked for them.
+// All faults are returned together: a [Problem], or [config.Errors] of them.
+// config.ErrHelp and config.ErrVersion mean that the command line asked for
+// them.
 func Load(args, env []string) (*Options, error) {
 	table := rows(thisMachine(Program))
 	schema, err := schemaOf(table)
@@ -26,20 +27,40 @@ func Load(args, env []string) (*Options, error) {
 		Args: args, Env: env, Project: project, Program: Program, Version: true,
 	})
 	if err != nil {
-		return nil, err
+		return nil, problems(err)
 	}
 	o, errs := assign(conf, table)
-	if len(errs) > 0 {
-		return nil, joined(errs)
+	if err := problems(errs...); err != nil {
+		return nil, err
 	}
 	return o, nil
 }
 
-func joined(errs []error) error {
-	if len(errs) == 1 {
-		return errs[0]
+// problems gives all errors the form of a Problem.
+func problems(errs ...error) error {
+	var out config.Errors
+	for _, err := range errs {
+		var several config.Errors
+		switch {
+		case errors.Is(err, config.ErrHelp), errors.Is(err, config.ErrVersion):
+			return err
+		case errors.As(err, &several):
+			for _, e := range several {
+				_, p := diagnose(e)
+				out = append(out, p)
+			}
+		default:
+			_, p := diagnose(err)
+			out = append(out, p)
+		}
 	}
-	return config.Errors(errs)
+	switch len(out) {
+	case 0:
+		return nil
+	case 1:
+		return out[0]
+	}
+	return out
 }
 
 // assign reads every option. It goes on after an error, to find them all.
@@ -56,7 +77,8 @@ func assign(conf *config.Config, table []row) (*Options, []error) {
 			continue
 		}
 		if err := set(r.field(o), v); err != nil {
-			errs = append(errs, problem(v, "%s.", err))
+			id := r.ID()
+			errs = append(errs, &config.ValueError{Group: id.Group, Option: id.Option, Origin: v.Origin(), Reason: err.Error()})
 		}
 	}
 	if len(errs) > 0 {
@@ -161,11 +183,11 @@ func (o *Options) derive() {
 func Reload(o *Options) (*Options, config.Changes, error) {
 	changes, err := o.conf.Reload()
 	if err != nil {
-		return nil, config.Changes{}, err
+		return nil, config.Changes{}, problems(err)
 	}
 	next, errs := assign(o.conf, rows(thisMachine(Program)))
 	if len(errs) > 0 {
-		return nil, config.Changes{}, joined(errs)
+		return nil, config.Changes{}, problems(errs...)
 	}
 	// What a transport URL has overridden stays so: none of it is mutable.
 	next.Rabbit = o.Rabbit

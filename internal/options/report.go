@@ -149,11 +149,11 @@ func diagnose(err error) (kind string, p Problem) {
 		return "conflict", conflict
 	case errors.As(err, &parse):
 		return "syntax", Problem{Origin: config.Origin{Kind: config.FromFile, File: parse.File, Line: parse.Line},
-			Sentence: capital(parse.Kind.String()) + "."}
+			Sentence: sentence(parse.Kind.String())}
 	case errors.As(err, &file):
-		return "file", Problem{Sentence: capital(file.Error()) + "."}
+		return "file", Problem{Origin: config.Origin{Kind: config.FromFile, File: file.Path}, Sentence: sentence(file.Reason())}
 	case errors.As(err, &usage):
-		return "command-line", Problem{Sentence: capital(usage.Error()) + "."}
+		return "command-line", Problem{Sentence: sentence(usage.Error())}
 	case errors.As(err, &value):
 		// The text at fault may belong to an option that this one refers to.
 		root := value.Root()
@@ -162,7 +162,7 @@ func diagnose(err error) (kind string, p Problem) {
 	case errors.As(err, &reference):
 		return "value", at(reference.Group, reference.Option, reference.Origin, reference.Sentence())
 	}
-	return "other", Problem{Sentence: capital(err.Error()) + "."}
+	return "other", Problem{Sentence: sentence(err.Error())}
 }
 
 func at(group, option string, origin config.Origin, reason string) Problem {
@@ -170,11 +170,16 @@ func at(group, option string, origin config.Origin, reason string) Problem {
 	return Problem{Group: group, Option: option, Origin: origin, Sentence: fmt.Sprintf("[%s] %s %s.", group, option, reason)}
 }
 
-func capital(s string) string {
+// sentence gives a phrase its capital and its full stop.
+func sentence(s string) string {
 	if s == "" {
 		return s
 	}
-	return strings.ToUpper(s[:1]) + s[1:]
+	s = strings.ToUpper(s[:1]) + s[1:]
+	if strings.HasSuffix(s, "?") {
+		return s
+	}
+	return s + "."
 }
 
 // read collects the effective values, and notes on those without effect.

@@ -21,6 +21,7 @@ const (
 	EmptySection                                     // "[]"
 	NoSection                                        // an option before any section header
 	NotText                                          // not UTF-8
+	ByteOrderMark                                    // U+FEFF at the start of the file
 )
 
 func (k ParseErrorKind) String() string {
@@ -30,13 +31,16 @@ func (k ParseErrorKind) String() string {
 	case EmptyKey:
 		return `there is no option name before "=" or ":"`
 	case UnexpectedContinuation:
-		return "this line is indented, which continues the value of the line above, but there is none to continue"
+		return "this line is indented, so it continues the value above it, but there is none: remove the indentation, " +
+			"or the blank line or comment before it"
 	case UnclosedSection:
 		return `a section header must end with "]", without anything after it`
 	case EmptySection:
 		return "a section header without a name"
 	case NoSection:
 		return "an option before the first section header; did you mean to begin with [DEFAULT]?"
+	case ByteOrderMark:
+		return "the file begins with a byte order mark; save it as UTF-8 without one"
 	case NotText:
 		return "the file is not UTF-8 text"
 	}
@@ -64,12 +68,15 @@ type FileError struct {
 	Err  error
 }
 
-func (e *FileError) Error() string {
-	what := "configuration file"
+func (e *FileError) Error() string { return e.Path + ": " + e.Reason() }
+
+// Reason is the error without its path.
+func (e *FileError) Reason() string {
+	what := "the configuration file"
 	if e.Dir {
-		what = "configuration directory"
+		what = "the configuration directory"
 	}
-	return fmt.Sprintf("reading %s %s: %s", what, e.Path, reason(e.Err))
+	return what + " cannot be read: " + reason(e.Err)
 }
 
 func (e *FileError) Unwrap() error { return e.Err }
@@ -129,6 +136,7 @@ type ReferenceError struct {
 	Group, Option string // the option whose text holds the reference
 	Origin        Origin
 	Ref           string // without the dollar sign; empty when the value is secret
+	Meant         string // what Ref was probably meant to be, if that is known
 	Kind          ReferenceErrorKind
 }
 
@@ -148,6 +156,9 @@ func (e *ReferenceError) Sentence() string {
 	ref := "$" + e.Ref
 	switch e.Kind {
 	case UnknownGroup:
+		if e.Meant != "" {
+			return "refers to " + ref + ", but the name to use in a value is $" + e.Meant
+		}
 		return "refers to " + ref + ", but there is no such section; write $$ for a dollar sign"
 	case GroupReference:
 		return "refers to " + ref + ", which is a section, not an option; write $$ for a dollar sign"

@@ -149,6 +149,9 @@ func (r *reader) finish(o *Option, group string, found raw) (Value, error) {
 	var err error
 	if v.any, err = convert(o, replaced); err != nil {
 		reason := err.Error()
+		if text := found.items[len(found.items)-1].text; strings.Contains(text, " #") || strings.Contains(text, " ;") {
+			reason += "; a comment cannot stand at the end of a line"
+		}
 		if v.secret {
 			reason = "is not a valid " + o.Type.String() + " (the value is secret and not shown)"
 		}
@@ -206,7 +209,7 @@ func (r *reader) replace(o *Option, group string, item rawItem) (out string, sec
 		case errors.Is(err, errNotReplaced):
 			b.WriteString("$" + after[:length])
 		case err != nil:
-			return "", false, explain(o, item.origin, ref, secret, err)
+			return "", false, r.explain(o, item.origin, ref, secret, err)
 		default:
 			b.WriteString(v.Text())
 			secret = secret || v.secret
@@ -273,7 +276,7 @@ func isUnknown(err error) bool {
 
 // explain turns the failure of a reference into an error about the option that
 // holds it.
-func explain(o *Option, origin Origin, ref string, secret bool, err error) error {
+func (r *reader) explain(o *Option, origin Origin, ref string, secret bool, err error) error {
 	e := &ReferenceError{Group: o.Group, Option: o.dest(), Origin: origin, Ref: ref}
 	if o.Secret || secret {
 		e.Ref = ""
@@ -286,7 +289,7 @@ func explain(o *Option, origin Origin, ref string, secret bool, err error) error
 	case errors.Is(err, errNoOption):
 		e.Kind = UnknownOption
 	case errors.Is(err, errNoGroup):
-		e.Kind = UnknownGroup
+		e.Kind, e.Meant = UnknownGroup, r.schema.meant(e.Ref)
 	case errors.Is(err, errIsGroup):
 		e.Kind = GroupReference
 	case errors.Is(err, errCycle):

@@ -114,6 +114,9 @@ func (p *parser) openSection(line string) error {
 
 func (p *parser) openAssignment(line string) error {
 	at := strings.IndexAny(line, ":=")
+	if at < 0 && p.line == 1 && strings.HasPrefix(line, "\ufeff") {
+		return p.fail(ByteOrderMark)
+	}
 	if at < 0 {
 		return p.fail(NoAssignment)
 	}

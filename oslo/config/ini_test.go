@@ -73,7 +73,7 @@ func TestParseErrors(t *testing.T) {
 		{"[]\n", EmptySection, 1},
 		{"\n\nx = 1\n\n[a]\n", NoSection, 3},
 		{"x = 1", NoSection, 1},
-		{"\ufeff[a]\n", NoAssignment, 1},
+		{"\ufeff[a]\n", ByteOrderMark, 1},
 		{"[a]\nx = \xff\n", NotText, 2},
 	} {
 		_, err := Parse("x.conf", []byte(test.text))

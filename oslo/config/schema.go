@@ -232,6 +232,22 @@ func (s *Schema) resolve(group, name string) (*Option, error) {
 	return nil, errNotReplaced
 }
 
+// meant guesses what a reference with an unknown group was to be: groups have
+// the case of their declaration, and the top level has no name.
+func (s *Schema) meant(ref string) string {
+	group, option, _ := strings.Cut(ref, ".")
+	for _, o := range s.options {
+		switch {
+		case o.dest() != option || !strings.EqualFold(group, o.Group):
+		case o.Group == topLevel:
+			return option
+		default:
+			return o.Group + "." + option
+		}
+	}
+	return ""
+}
+
 func orTop(group string) string {
 	if group == "" {
 		return topLevel

@@ -26,13 +26,16 @@ const (
 type Origin struct {
 	Kind OriginKind
 	File string // FromFile
-	Line int    // FromFile
+	Line int    // FromFile; 0: the file as a whole
 	Name string // the environment variable or the command line option
 }
 
 func (o Origin) String() string {
 	switch o.Kind {
 	case FromFile:
+		if o.Line == 0 {
+			return o.File // the file as a whole
+		}
 		return fmt.Sprintf("%s:%d", o.File, o.Line)
 	case FromEnvironment:
 		return "environment " + o.Name
