@@ -266,13 +266,14 @@ func TestHangingServer(t *testing.T) {
 	cfg.InactivityProbe = 300 * time.Millisecond
 	f := follow(t, cfg)
 	withBridge(t, f)
+	big := f.tx(addPorts(1000))
 	pid := sw.Pids()["ovsdb-server"]
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	// More than the socket takes, so that already the sending hangs.
 	start := time.Now()
-	if _, err := f.client.Commit(within(t, 200*time.Millisecond), f.tx(addPorts(2000))); err == nil || time.Since(start) > 5*time.Second {
+	if _, err := f.client.Commit(within(t, 200*time.Millisecond), big); err == nil || time.Since(start) > 5*time.Second {
 		t.Errorf("commit to a hanging server: %v after %v", err, time.Since(start))
 	}
 	f.wait("the loss", func(*ovsdb.View) bool { return f.batches[len(f.batches)-1].Kind == ovsdb.Disconnected })
