@@ -4,6 +4,7 @@ package options
 
 import (
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"regexp"
 	"strings"
@@ -25,8 +26,8 @@ func (s Secret) String() string {
 	return "***"
 }
 
-// GoString masks %#v.
-func (s Secret) GoString() string { return s.String() }
+// Format masks the secret for every verb of package fmt.
+func (s Secret) Format(f fmt.State, _ rune) { fmt.Fprint(f, s.String()) }
 
 // LogValue masks the secret in logs.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
