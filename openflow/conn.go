@@ -365,7 +365,11 @@ func (c *Conn) dispatchError(h head, body []byte) error {
 			return nil
 		}
 	}
-	if c.monitors != nil && (h.xid == 0 || h.xid == c.monitors.xid) {
+	// Open vSwitch builds the error about a monitor request from a wrong place
+	// of its memory: the transaction id may be anything, mostly 0, the code is
+	// not always the right one, and the data is none of our business.
+	if c.monitors != nil && c.monitors.err == nil {
+		e.Data = nil
 		c.monitors.err = e
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -78,14 +79,6 @@ func mustEntry(t testing.TB, text string) Entry {
 		t.Fatal(err)
 	}
 	return e
-}
-
-func adds(entries []Entry) []Message {
-	msgs := make([]Message, len(entries))
-	for i, e := range entries {
-		msgs[i] = AddFlow(e)
-	}
-	return msgs
 }
 
 func deleteAll(t testing.TB) Message {
@@ -342,4 +335,18 @@ func TestLiveManyFailures(t *testing.T) {
 	if n := countFlows(t, c); n != 1 {
 		t.Errorf("%d flows", n)
 	}
+}
+
+// stopSwitch runs f while vswitchd is stopped by a signal.
+func stopSwitch(t *testing.T, sw *vswitch.Switch, f func()) {
+	t.Helper()
+	pid := sw.Pids()["ovs-vswitchd"]
+	if pid == 0 {
+		t.Fatal("no ovs-vswitchd")
+	}
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Kill(pid, syscall.SIGCONT) }()
+	f()
 }

@@ -20,3 +20,12 @@ func writeFile(t testing.TB, name string, data []byte) {
 		t.Fatal(err)
 	}
 }
+
+// adds makes the messages that add flows.
+func adds(entries []Entry) []Message {
+	msgs := make([]Message, len(entries))
+	for i, e := range entries {
+		msgs[i] = AddFlow(e)
+	}
+	return msgs
+}

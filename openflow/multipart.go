@@ -127,6 +127,21 @@ func (s *FlowStat) AppendEntry(b []byte) []byte {
 // Entry returns a copy of the flow in canonical form.
 func (s *FlowStat) Entry() Entry { return Entry{string(s.AppendEntry(nil))} }
 
+// Flow decodes the flow. The result keeps nothing of the message.
+func (s *FlowStat) Flow() (Flow, error) {
+	f := Flow{
+		Table: s.Table, Priority: s.Priority, Cookie: s.Cookie,
+		IdleTimeout: s.IdleTimeout, HardTimeout: s.HardTimeout,
+		Flags: s.Flags & keptFlags, Importance: s.Importance,
+	}
+	var err error
+	if f.Match, err = decodeTerms(s.Terms); err != nil {
+		return f, err
+	}
+	f.Actions, err = DecodeInstructions(s.Instructions)
+	return f, err
+}
+
 // Lookup finds the flow with the same key among wanted ones, and says whether
 // it is the very same flow. It allocates nothing if buf, which it returns for
 // the next call, is large enough.
