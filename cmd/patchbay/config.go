@@ -92,10 +92,13 @@ func (e checkFailure) Error() string   { return e.text }
 func (e checkFailure) ExitStatus() int { return e.status }
 
 func runConfigCheck(cmd *cobra.Command, args, env []string) error {
+	if slices.Contains(args, "--help") || slices.Contains(args, "-h") {
+		return cmd.Help() // even beside a file that cannot be read
+	}
 	flags, rest := splitCheckFlags(args)
 	report, err := options.Check(rest, env)
 	switch {
-	case errors.Is(err, config.ErrHelp):
+	case errors.Is(err, config.ErrHelp): // abbreviated
 		return cmd.Help()
 	case errors.Is(err, config.ErrVersion):
 		fmt.Fprintln(cmd.OutOrStdout(), "patchbay", version)
