@@ -150,7 +150,7 @@ func checkExtensions(o *Options) []Problem {
 // Advice lists settings that are accepted but probably not what was meant.
 func (o *Options) Advice() []Problem {
 	var out []Problem
-	for _, r := range rows(thisMachine(Program)) {
+	for _, r := range rows(thisMachine()) {
 		v, err := o.conf.Get(r.Group, r.ID().Option)
 		if err != nil || r.advise == nil {
 			continue // reported with the values

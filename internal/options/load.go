@@ -18,7 +18,7 @@ import (
 // config.ErrHelp and config.ErrVersion mean that the command line asked for
 // them.
 func Load(args, env []string) (*Options, error) {
-	table := rows(thisMachine(Program))
+	table := rows(thisMachine())
 	schema, err := schemaOf(table)
 	if err != nil {
 		return nil, fmt.Errorf("declaring the options: %w", err)
@@ -185,7 +185,7 @@ func Reload(o *Options) (*Options, config.Changes, error) {
 	if err != nil {
 		return nil, config.Changes{}, problems(err)
 	}
-	next, errs := assign(o.conf, rows(thisMachine(Program)))
+	next, errs := assign(o.conf, rows(thisMachine()))
 	if len(errs) > 0 {
 		return nil, config.Changes{}, problems(errs...)
 	}
@@ -209,5 +209,5 @@ func (o *Options) Config() *config.Config { return o.conf }
 // of [oslo_messaging_rabbit]. The values of a repeated key are joined with
 // commas. A key that names no option is an error, and so is a bad value.
 func (o *Options) Override(query map[string][]string) error {
-	return override(o, rows(thisMachine(Program)), query)
+	return override(o, rows(thisMachine()), query)
 }

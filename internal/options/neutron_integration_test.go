@@ -70,7 +70,7 @@ func TestSchemaEqualsNeutron(t *testing.T) {
 	}
 	mine := map[string]declared{}
 	later := map[string]bool{}
-	for _, r := range rows(thisMachine(Program)) {
+	for _, r := range rows(thisMachine()) {
 		d := declaration(r.Option)
 		mine[d.Group+"."+d.Name] = d
 		later[d.Group+"."+d.Name] = strings.Contains(r.releases, "later") || r.releases == "17 only" || r.releases == "30"

@@ -71,7 +71,7 @@ func (r *Report) Count(s Severity) int {
 // Load it goes on after faults. The error is config.ErrHelp, config.ErrVersion,
 // or about the declarations themselves.
 func Check(args, env []string) (*Report, error) {
-	table := rows(thisMachine(Program))
+	table := rows(thisMachine())
 	schema, err := schemaOf(table)
 	if err != nil {
 		return nil, fmt.Errorf("declaring the options: %w", err)

@@ -56,11 +56,11 @@ type row struct {
 // identity is what the defaults take from the machine.
 type identity struct{ hostname, program, ipv4, ipv6 string }
 
-func thisMachine(program string) identity {
+func thisMachine() identity {
 	// An empty name is refused when the host option is read.
 	name, _ := os.Hostname()
 	return identity{
-		hostname: name, program: program,
+		hostname: name, program: Program,
 		ipv4: sourceAddress("udp4", "8.8.8.8:80", "127.0.0.1"),
 		ipv6: sourceAddress("udp6", "[2001:4860:4860::8888]:80", "::1"),
 	}
@@ -74,9 +74,8 @@ func sourceAddress(network, remote, otherwise string) string {
 	if err != nil {
 		return otherwise
 	}
-	defer conn.Close()
 	host, _, err := net.SplitHostPort(conn.LocalAddr().String())
-	if err != nil {
+	if closed := conn.Close(); err != nil || closed != nil {
 		return otherwise
 	}
 	return host
@@ -97,7 +96,7 @@ func rows(me identity) []row {
 
 // Schema declares every option that Patchbay reads or accepts.
 func Schema() (*config.Schema, error) {
-	return schemaOf(rows(thisMachine(Program)))
+	return schemaOf(rows(thisMachine()))
 }
 
 func schemaOf(rows []row) (*config.Schema, error) {

@@ -90,7 +90,7 @@ func fileGroup(group string) string {
 // Unsupported lists the settings that ask for something Patchbay does not have.
 // The agent must not start when there is any.
 func (o *Options) Unsupported() []Problem {
-	return refused(o.conf, rows(thisMachine(Program)))
+	return refused(o.conf, rows(thisMachine()))
 }
 
 func refused(conf *config.Config, table []row) []Problem {

@@ -224,7 +224,7 @@ type given struct {
 
 // parse acts on the arguments in order: use is called for each option. It stops
 // at the first error, or when an option ends the parsing.
-func (f *flags) parse(args []string, use func(given) error) error {
+func (f *flags) parse(args []string, use func(given)) error {
 	classified, err := f.classify(args)
 	if err != nil {
 		return err
@@ -251,9 +251,7 @@ func (f *flags) parse(args []string, use func(given) error) error {
 			if g.flag.stop != nil {
 				return g.flag.stop
 			}
-			if err := use(g); err != nil {
-				return err
-			}
+			use(g)
 		}
 	}
 	if unknown != nil {

@@ -93,6 +93,9 @@ func TestValuesAndOrigins(t *testing.T) {
 			continue
 		}
 		origin := filepath.Base(v.Origin().String())
+		if test.name == "bridge" && v.Name() != (Name{"Ovs", "integration_bridge"}) {
+			t.Errorf("bridge was found as %s", v.Name())
+		}
 		if v.String() != test.value || origin != test.origin {
 			t.Errorf("%s = %q from %q, want %q from %q", test.name, v, origin, test.value, test.origin)
 		}
@@ -256,7 +259,11 @@ func TestSecretsStaySecret(t *testing.T) {
 		if err != nil {
 			r.Fatal(err)
 		}
-		defer os.RemoveAll(dir)
+		defer func() {
+			if err := os.RemoveAll(dir); err != nil {
+				r.Error(err)
+			}
+		}()
 		path := filepath.Join(dir, "x.conf")
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			r.Fatal(err)

@@ -24,6 +24,12 @@ func writeFile(text string) string {
 	return path
 }
 
+func removeFile(path string) {
+	if err := os.RemoveAll(filepath.Dir(path)); err != nil {
+		panic(err)
+	}
+}
+
 func Example() {
 	schema, err := config.NewSchema(
 		config.Option{Name: "state_path", Default: "/var/lib/service"},
@@ -42,7 +48,7 @@ state_path = /srv
 listen = 192.0.2.1,
          2001:db8::1
 `)
-	defer os.RemoveAll(filepath.Dir(path))
+	defer removeFile(path)
 	conf, err := config.Load(schema, config.Input{
 		Args: []string{"--debug", "--config-file", path},
 		Env:  []string{"OS_API__WORKERS=8"},
@@ -75,7 +81,7 @@ func ExampleConfig_Get_error() {
 		return
 	}
 	path := writeFile("[api]\nport = 70000\n")
-	defer os.RemoveAll(filepath.Dir(path))
+	defer removeFile(path)
 	conf, err := config.Load(schema, config.Input{Args: []string{"--config-file", path}})
 	if err != nil {
 		fmt.Println(err)
@@ -116,7 +122,7 @@ func ExampleConfig_Reload() {
 		return
 	}
 	path := writeFile("[DEFAULT]\nhost = one\n")
-	defer os.RemoveAll(filepath.Dir(path))
+	defer removeFile(path)
 	conf, err := config.Load(schema, config.Input{Args: []string{"--config-file", path}})
 	if err != nil {
 		fmt.Println(err)

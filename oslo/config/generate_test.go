@@ -93,11 +93,9 @@ func (g *generator) rarely(n int) bool { return g.IntN(n) == 0 }
 
 func (g *generator) newCase(t *testing.T) *testCase {
 	t.Helper()
-	c := &testCase{}
-	for {
-		if c = g.newSchema(); c.schema != nil {
-			break
-		}
+	c := g.newSchema()
+	for c.schema == nil {
+		c = g.newSchema()
 	}
 	c.Env = map[string]string{"HOME": g.dir}
 	for _, o := range c.declared {

@@ -131,6 +131,9 @@ func (r *reader) finish(o *Option, group string, found raw) (Value, error) {
 	replaced := raw{multi: found.multi}
 	for _, item := range found.items {
 		v.origin = item.origin
+		if item.origin.Kind == FromFile {
+			v.name = item.name
+		}
 		if _, ok := item.parsed.(bool); !ok {
 			text, secret, err := r.replace(o, group, item)
 			if err != nil {

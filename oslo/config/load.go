@@ -98,7 +98,7 @@ func (c *Config) read() (*namespace, error) {
 	ns := &namespace{args: map[string]raw{}, defaults: map[string]raw{}}
 	var errs []error
 	c.readDefaults(ns, &errs)
-	err := c.flags.parse(c.input.Args, func(g given) error { return c.use(ns, g, &errs) })
+	err := c.flags.parse(c.input.Args, func(g given) { c.use(ns, g, &errs) })
 	stopped := errors.Is(err, ErrHelp) || errors.Is(err, ErrVersion)
 	if stopped && len(errs) == 0 {
 		return nil, err
@@ -192,10 +192,10 @@ func (c *Config) search(extension string) []string {
 }
 
 // use takes one option of the command line over.
-func (c *Config) use(ns *namespace, g given, errs *[]error) error {
+func (c *Config) use(ns *namespace, g given, errs *[]error) {
 	id := g.flag.option.ID()
 	attr := attribute(id.Group, id.Option)
-	item := rawItem{text: g.value, flag: g.spelling, origin: Origin{Kind: FromCommandLine, Name: g.spelling}}
+	item := rawItem{text: g.value, origin: Origin{Kind: FromCommandLine, Name: g.spelling}}
 	if g.flag.set != nil {
 		item.parsed, item.text = *g.flag.set, text(*g.flag.set)
 	}
@@ -213,12 +213,11 @@ func (c *Config) use(ns *namespace, g given, errs *[]error) error {
 			dir := c.expandUser(g.value)
 			if _, err := os.Stat(dir); err != nil {
 				*errs = append(*errs, &FileError{Path: dir, Dir: true, Err: err})
-				return nil
+				return
 			}
 			c.readDir(ns, dir, errs)
 		}
 	}
-	return nil
 }
 
 func (c *Config) readDir(ns *namespace, dir string, errs *[]error) {
@@ -263,7 +262,7 @@ func (c *Config) addFile(ns *namespace, file *File) {
 	for _, a := range file.Assignments {
 		at := Name{sectionName(a.Section), a.Key}
 		parsed.values[at] = append(parsed.values[at], rawItem{
-			text: a.Value, origin: Origin{Kind: FromFile, File: file.Path, Line: a.Line},
+			text: a.Value, origin: Origin{Kind: FromFile, File: file.Path, Line: a.Line}, name: Name{a.Section, a.Key},
 		})
 	}
 	ns.files = append(ns.files, parsed)

@@ -56,8 +56,7 @@ func startOracle(t *testing.T) *oracle {
 		t.Fatalf("starting the oracle (package python3-oslo.config): %v", err)
 	}
 	t.Cleanup(func() {
-		in.Close()
-		if err := cmd.Wait(); err != nil {
+		if err := errors.Join(in.Close(), cmd.Wait()); err != nil {
 			t.Errorf("oracle: %v", err)
 		}
 	})

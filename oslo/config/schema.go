@@ -265,7 +265,7 @@ type rawItem struct {
 	text   string
 	parsed any // set for a flag without value and for a default that is a list
 	origin Origin
-	flag   string // of a value from the command line: how it was spelled
+	name   Name // of a value from a file: as written there
 }
 
 func (r rawItem) refers() bool {

@@ -50,7 +50,6 @@ type Value struct {
 	option *Option
 	any    any
 	origin Origin
-	raw    string
 	name   Name // under which it was found
 	secret bool // the option is secret, or the value refers to one that is
 }
@@ -62,8 +61,8 @@ func (v Value) Option() Option { return *v.option }
 // place of its last item.
 func (v Value) Origin() Origin { return v.origin }
 
-// Name is the section and the name under which the value was found: a
-// deprecated one, or the option's own.
+// Name is the section and the name under which the value was found: as written
+// in a file, which may be an old name, else the option's own.
 func (v Value) Name() Name { return v.name }
 
 // IsSet reports that there is a value: one was given and is not an empty
