@@ -202,16 +202,19 @@ func unquotePercent(s string) string {
 		}
 		b.WriteByte(s[i])
 	}
-	return strings.ToValidUTF8(b.String(), "\uFFFD")
+	return string(appendValidUTF8(nil, []byte(b.String())))
 }
 
 // vhost is what the connection is opened with. The Python driver hands the decoded text to a second URL parser, which
 // decodes it once more; the same text must lead to the same virtual host here.
 func (u URL) vhost() string {
 	v := u.VirtualHost
-	// The second parser sees a URL again, in which these begin the query or fragment.
+	// The second parser sees a URL again, in which these begin the query, the fragment and the parameters.
 	if i := strings.IndexAny(v, "?#"); i >= 0 {
 		v = v[:i]
+	}
+	if i := strings.IndexByte(v[strings.LastIndexByte(v, '/')+1:], ';'); i >= 0 {
+		v = v[:strings.LastIndexByte(v, '/')+1+i]
 	}
 	if v = unquotePercent(v); v == "" {
 		return "/"

@@ -188,7 +188,10 @@ def parse():
             return impl_rabbit.Connection._parse_url_hostname(self, hostname)
 
     def effective(u, h, **defaults):
-        k = parse_url(impl_rabbit.Connection._transform_transport_url(Self(), u, h, **defaults))
+        try:
+            k = parse_url(impl_rabbit.Connection._transform_transport_url(Self(), u, h, **defaults))
+        except Exception as e:
+            return {'broken': str(e)}
         return {'host': k['hostname'], 'port': k['port'], 'user': k['userid'] or 'guest',
                 'password': k['password'] or 'guest', 'vhost': k['virtual_host'] or '/'}
 
