@@ -71,7 +71,8 @@ func ParseURL(text string) (URL, error) {
 	}
 	u.Transport = scheme
 	if u.driver() != "rabbit" {
-		return u, fmt.Errorf("transport URL names the driver %q; only rabbit is supported", u.Transport)
+		// The name is not quoted: in a mistyped URL anything can stand before the colon.
+		return u, errors.New("transport URL names another driver than rabbit, the only one supported")
 	}
 	rest, _, _ = strings.Cut(rest, "#")
 	rest, query, _ := strings.Cut(rest, "?")
