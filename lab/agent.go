@@ -32,7 +32,7 @@ const EnvBinary = "PATCHBAY_BIN"
 const (
 	agentType = "Open vSwitch agent"
 	// agentTimeout bounds the wait for a new agent's first report.
-	agentTimeout = 60 * time.Second
+	agentTimeout = 2 * time.Minute
 	// stopGrace is what a clean stop may take. The Python agent looks for signals between two rounds of its loop.
 	stopGrace = 30 * time.Second
 )

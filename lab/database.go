@@ -16,7 +16,7 @@ import (
 )
 
 // databaseTimeout bounds the start of MariaDB, which takes a second on an idle machine.
-const databaseTimeout = 60 * time.Second
+const databaseTimeout = 2 * time.Minute
 
 func (l *Lab) database() *daemon.Daemon { return daemon.Open("mariadbd", l.path("db")) }
 

@@ -28,7 +28,7 @@ const (
 	policyBackup = policyFile + ".before-patchbay-lab"
 	// policy answers "forbidden" to every start of a service by a package's scripts.
 	policy         = "#!/bin/sh\nexit 101\n"
-	installTimeout = 15 * time.Minute
+	installTimeout = 30 * time.Minute
 )
 
 // Install installs the packages that are missing, without letting any of them start a service, and returns their names.

@@ -158,11 +158,21 @@ func (l *Lab) groundwork(o Options) []step {
 			if o.SkipInstall {
 				return "not looked at", nil
 			}
-			names, err := Install(ctx)
-			if err != nil || len(names) == 0 {
-				return "present", err
+			missing, err := missingPackages(ctx)
+			if err != nil {
+				return "", err
 			}
-			return "installed " + strings.Join(names, " "), nil
+			if len(missing) > 0 && o.Report != nil {
+				// Minutes may pass; nobody should wonder.
+				o.Report(Progress{Step: "packages", Note: "installing " + strings.Join(missing, " ") + " …"})
+			}
+			if _, err := Install(ctx); err != nil {
+				return "", err
+			}
+			if len(missing) > 0 {
+				return "installed", nil
+			}
+			return "present", nil
 		}},
 		{name: "fabric", after: []string{"packages"}, run: func(ctx context.Context) (string, error) {
 			return l.plan(ctx, o.Hosts)

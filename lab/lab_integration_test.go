@@ -232,12 +232,14 @@ func pingOverVXLAN(ctx context.Context, t *testing.T, l *Lab) {
 		t.Fatal(err)
 	}
 	t.Logf("ping works %v after the rule", time.Since(began))
-	out, err := l.Host(1).Switch().Vsctl(ctx, "--bare", "--columns=statistics", "find", "Interface", "type=vxlan")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := statistic(out, "tx_packets"); n == 0 {
-		t.Errorf("nothing went through the tunnel: %q", out)
+	// The switch brings its counters up to date every five seconds.
+	for out, deadline := "", time.Now().Add(20*time.Second); statistic(out, "tx_packets") == 0; time.Sleep(200 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("nothing went through the tunnel: %q", out)
+		}
+		if out, err = l.Host(1).Switch().Vsctl(ctx, "--bare", "--columns=statistics", "find", "Interface", "type=vxlan"); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := b.Unplug(ctx, true); err != nil {
 		t.Fatal(err)

@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	serverTimeout = 90 * time.Second
-	brokerTimeout = 90 * time.Second
-	jobTimeout    = 3 * time.Minute
+	serverTimeout = 3 * time.Minute
+	brokerTimeout = 3 * time.Minute
+	jobTimeout    = 5 * time.Minute
 )
 
 func (l *Lab) server() *daemon.Daemon { return daemon.Open("neutron-server", l.path("server")) }
