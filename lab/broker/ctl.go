@@ -19,7 +19,7 @@ func (b *Broker) Ctl(ctx context.Context, args ...string) (string, error) {
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	if err := cmd.Run(); err != nil {
 		said := strings.TrimSpace(errOut.String() + out.String())
-		return out.String(), fmt.Errorf("rabbitmqctl %s: %w: %s", args[0], err, strings.ReplaceAll(said, b.s.Password, "***"))
+		return out.String(), fmt.Errorf("rabbitmqctl %s: %w: %s", args[0], err, b.mask(said))
 	}
 	return out.String(), nil
 }

@@ -267,5 +267,13 @@ func (b *Broker) logTail() string {
 		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 		out = append(out, lines[max(0, len(lines)-20):]...)
 	}
-	return strings.ReplaceAll(strings.Join(out, "\n"), b.s.Password, "***")
+	return b.mask(strings.Join(out, "\n"))
+}
+
+// mask takes the password out of a text. A password that is no secret, because it is the user's name, stays.
+func (b *Broker) mask(text string) string {
+	if b.s.Password == b.s.User {
+		return text
+	}
+	return strings.ReplaceAll(text, b.s.Password, "***")
 }

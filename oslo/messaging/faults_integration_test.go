@@ -164,7 +164,7 @@ func TestGapOnlyWhenThereWasOne(t *testing.T) {
 	agent, log := open(t, b, "agent", "hv1", p.through)
 	serve(t, agent, messaging.Service{Topics: []string{"push"}, Handler: got.handle})
 	sender, _ := open(t, b, "server", "s1")
-	ctx := within(t, time.Minute)
+	ctx := within(t, 3*time.Minute)
 	cast := func(method string) {
 		t.Helper()
 		if err := sender.Cast(ctx, messaging.Target{Topic: "push", Fanout: true}, method, nil); err != nil {
@@ -215,7 +215,14 @@ func TestGapOnlyWhenThereWasOne(t *testing.T) {
 		t.Errorf("deletion of the queue cost the connection: %d disconnects", n)
 	}
 
-	// Restart the broker: queues that are not durable are gone.
+	// Restart the broker: queues that are not durable are gone, quorum queues are not.
+	quorum := func(cfg *messaging.Config) {
+		cfg.Rabbit.QuorumQueue, cfg.Rabbit.TransientQuorumQueue = true, true
+		cfg.Exchange = "quorum"
+	}
+	var gotq listener
+	agentq, logq := open(t, b, "agentq", "hv1", quorum)
+	serve(t, agentq, messaging.Service{Topics: []string{"pushq"}, Handler: gotq.handle})
 	if err := b.Stop(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -225,6 +232,14 @@ func TestGapOnlyWhenThereWasOne(t *testing.T) {
 	eventually(t, 20*time.Second, "reconnected after restart", func() bool { return count[messaging.Connected](log) == 4 })
 	gaps(2, "a restart of the broker")
 	cast("six")
+	senderq, _ := open(t, b, "serverq", "s1", quorum)
+	if err := senderq.Cast(ctx, messaging.Target{Topic: "pushq", Fanout: true}, "q", nil); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 20*time.Second, "cast to the quorum queue", func() bool { return gotq.has("q") })
+	if n := count[messaging.Gap](logq); n != 0 {
+		t.Errorf("%d gaps reported for a queue that survived: %+v", n, logq.all())
+	}
 	eventually(t, 5*time.Second, "cast after restart", func() bool { return got.has("one", "two", "three", "four", "five", "six") })
 
 	// Crash it.

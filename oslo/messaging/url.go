@@ -246,6 +246,9 @@ func (u URL) hosts() []Host {
 	return hosts
 }
 
+// GoString is String: the query of a mistyped URL can hold anything.
+func (u URL) GoString() string { return u.String() }
+
 // String gives the URL with its passwords masked and without the query.
 func (u URL) String() string {
 	parts := make([]string, len(u.Hosts))
