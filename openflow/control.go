@@ -22,11 +22,11 @@ func appendRole(b []byte, v Version, xid uint32, r Role, generation uint64) []by
 	return appendSimple(b, v, typeRoleRequest, xid, body)
 }
 
-func decodeRole(b []byte) (Role, uint64, error) {
+func decodeRole(b []byte) (Role, error) {
 	if len(b) < 16 {
-		return 0, 0, malformed("role reply", "%d bytes", len(b))
+		return 0, malformed("role reply", "%d bytes", len(b))
 	}
-	return Role(binary.BigEndian.Uint32(b)), binary.BigEndian.Uint64(b[8:]), nil
+	return Role(binary.BigEndian.Uint32(b)), nil
 }
 
 // Async says which asynchronous messages the switch sends, as bit masks of

@@ -264,7 +264,7 @@ func TestLiveListener(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	defer func() { _ = l.Close() }()
 	vsctl(t, sw, "set-controller", bridge, "unix:"+l.Addr().String())
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -272,7 +272,7 @@ func TestLiveListener(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
+	defer func() { _ = c.Close() }()
 	if c.Features().DatapathID == 0 {
 		t.Errorf("%+v", c.Features())
 	}

@@ -4,6 +4,7 @@ package openflow
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 )
 
@@ -114,7 +115,7 @@ func (f *Flow) AppendEntry(b []byte) ([]byte, error) {
 	b = binary.BigEndian.AppendUint16(b, f.Importance)
 	ins := len(b)
 	b, err = appendInstructions(b, f.Actions)
-	if err == errTooLong {
+	if errors.Is(err, errTooLong) {
 		return b, f.tooLong()
 	}
 	if err != nil {

@@ -3,7 +3,6 @@
 package openflow
 
 import (
-	"fmt"
 	"net/netip"
 	"runtime"
 	"testing"
@@ -157,14 +156,4 @@ func BenchmarkDecode(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-}
-
-func ExampleFlow() {
-	f := Flow{
-		Table: 60, Priority: 100, Cookie: 0xfeed,
-		Match:   Match{FromPort(3), VLAN(7)},
-		Actions: []Action{Load{Value: 3, To: Reg(5).All()}, PopVLAN{}, To(81)},
-	}
-	fmt.Println(f.String())
-	// Output: table=60,priority=100,cookie=0xfeed,in_port=3,dl_vlan=7,actions=load:0x3->NXM_NX_REG5[],pop_vlan,resubmit(,81)
 }

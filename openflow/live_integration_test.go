@@ -44,15 +44,6 @@ func vsctl(t testing.TB, sw *vswitch.Switch, args ...string) string {
 	return out
 }
 
-func ofctl(t testing.TB, sw *vswitch.Switch, args ...string) string {
-	t.Helper()
-	out, err := sw.Ofctl(t.Context(), args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
-}
-
 // dial connects to the bridge; the connection is closed with the test.
 func dial(t testing.TB, sw *vswitch.Switch, cfg Config) *Conn {
 	t.Helper()

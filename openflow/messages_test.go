@@ -40,8 +40,7 @@ func decodeAny(b []byte) (any, error) {
 	case typeFlowMod:
 		return decodeFlowMod(b)
 	case typeRoleReply:
-		r, _, err := decodeRole(body)
-		return r, err
+		return decodeRole(body)
 	case typeGetAsyncReply:
 		return decodeAsync(h.version, body)
 	case typeExperimenter:

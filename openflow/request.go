@@ -101,8 +101,7 @@ func (c *Conn) SetRole(ctx context.Context, r Role, generation uint64) (Role, er
 	if err != nil {
 		return 0, err
 	}
-	got, _, err := decodeRole(b)
-	return got, err
+	return decodeRole(b)
 }
 
 // Async returns which asynchronous messages the switch sends.
