@@ -13,6 +13,7 @@ import (
 
 	"github.com/patchbay-sdn/patchbay/internal/options"
 	"github.com/patchbay-sdn/patchbay/oslo/config"
+	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
 
 func newConfigCommand() *cobra.Command {
@@ -106,6 +107,7 @@ func runConfigCheck(cmd *cobra.Command, args, env []string) error {
 	case err != nil:
 		return err
 	}
+	checkTransportURL(report)
 	if flags.JSON {
 		err = writeReportJSON(cmd.OutOrStdout(), report, flags)
 	} else {
@@ -115,6 +117,27 @@ func runConfigCheck(cmd *cobra.Command, args, env []string) error {
 		return fmt.Errorf("printing the report: %w", err)
 	}
 	return verdict(report, flags)
+}
+
+// checkTransportURL looks into the URL as the agent will: its form belongs to
+// oslo/messaging, the keys of its query to the options.
+func checkTransportURL(report *options.Report) {
+	v, ok := report.Value("DEFAULT", "transport_url")
+	if !ok {
+		return // reported already
+	}
+	url, err := messaging.ParseURL(v.Text())
+	if err != nil {
+		report.Refuse(options.ProblemWith(v, "cannot be used: "+err.Error()))
+		return
+	}
+	if report.Options == nil {
+		return
+	}
+	var problem options.Problem
+	if err := report.Options.Override(url.Query); errors.As(err, &problem) {
+		report.Refuse(problem)
+	}
 }
 
 // splitCheckFlags takes the command's own flags out of the agent's arguments.

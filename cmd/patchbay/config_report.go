@@ -19,7 +19,11 @@ func writeReport(w io.Writer, r *options.Report, flags checkFlags) error {
 	var b bytes.Buffer
 	writeFiles(&b, r)
 	writeFindings(&b, r, options.Fatal, "the agent would not start:")
-	writeFindings(&b, r, options.Warning, "the agent would start, but look at these:")
+	also := "the agent would start, but look at this:"
+	if r.Count(options.Fatal) > 0 {
+		also = "look at this too:"
+	}
+	writeFindings(&b, r, options.Warning, also)
 	if flags.Verbose {
 		writeFindings(&b, r, options.Note, "for your information:")
 	}

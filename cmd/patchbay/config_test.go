@@ -58,7 +58,7 @@ root_helper = sudo
   FILE:8
     [agent] extensions names qos (bandwidth limits, packet rate limits and DSCP marks), which Patchbay does not have yet.
 
-2 warnings: the agent would start, but look at these:
+2 warnings: look at this too:
   [securitygroup] firewall_driver is noop: nothing filters the ports of this host, although enable_security_group is true.
   FILE:6
     There is no option [ovs] locl_ip, so it is ignored; did you mean local_ip?
@@ -102,6 +102,9 @@ func TestConfigCheckStatus(t *testing.T) {
 		{"error", fine + "[ovs]\nlocal_ip = x\n", nil, 1},
 		{"error and strict", fine + "[ovs]\nlocal_ip = x\nlocl_ip = x\n", []string{"--strict", "--json"}, 1},
 		{"unsupported", fine + "[agent]\nextensions = qos\n", nil, 1},
+		{"bad transport_url", fine + "[DEFAULT]\ntransport_url = amqp://h\n", nil, 1},
+		{"bad query", fine + "[DEFAULT]\ntransport_url = rabbit://h/?sll=1\n", nil, 1},
+		{"good query", fine + "[DEFAULT]\ntransport_url = rabbit://h/?ssl=1\n", nil, 0},
 		{"usage", fine, []string{"--no-such-option"}, 2},
 		{"help", "broken", []string{"--help"}, 0},
 	} {

@@ -206,8 +206,8 @@ func (o *Options) Value(group, name string) (config.Value, error) {
 func (o *Options) Config() *config.Config { return o.conf }
 
 // Override applies the query part of a transport URL: each key names an option
-// of [oslo_messaging_rabbit]. The values of a repeated key are joined with
-// commas. A key that names no option is an error, and so is a bad value.
-func (o *Options) Override(query map[string][]string) error {
+// of [oslo_messaging_rabbit]. A key that names no option is an error, and so is
+// a value that the option's type refuses.
+func (o *Options) Override(query map[string]string) error {
 	return override(o, rows(thisMachine()), query)
 }

@@ -20,9 +20,9 @@ func loadText(t *testing.T, text string) *Options {
 
 func TestOverride(t *testing.T) {
 	o := loadText(t, "[oslo_messaging_rabbit]\nheartbeat_rate = 5\n")
-	err := o.Override(map[string][]string{
-		"ssl": {"1"}, "rabbit_quorum_queue": {"true"}, "kombu_reconnect_delay": {"0.5"},
-		"rabbit_transient_queues_ttl": {"60"}, "kombu_ssl_ca_certs": {"/ca$.pem"}, "rpc_conn_pool_size": {"3"},
+	err := o.Override(map[string]string{
+		"ssl": "1", "rabbit_quorum_queue": "true", "kombu_reconnect_delay": "0.5",
+		"rabbit_transient_queues_ttl": "60", "kombu_ssl_ca_certs": "/ca$.pem", "rpc_conn_pool_size": "3",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +44,7 @@ func TestOverrideErrors(t *testing.T) {
 		{"rabbit_ha_queues", "1", "exclude each other"},
 	} {
 		o := loadText(t, "[DEFAULT]\ntransport_url = rabbit://\n[oslo_messaging_rabbit]\nrabbit_quorum_queue = true\n")
-		err := o.Override(map[string][]string{test.key: {test.value}})
+		err := o.Override(map[string]string{test.key: test.value})
 		if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v, want %s", test.key, err, test.want)
 		}
@@ -62,7 +62,7 @@ func TestReload(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := o.Override(map[string][]string{"ssl": {"1"}}); err != nil {
+	if err := o.Override(map[string]string{"ssl": "1"}); err != nil {
 		t.Fatal(err)
 	}
 	put("[DEFAULT]\nhost = b\ndebug = true\n[agent]\nreport_interval = 5\n")

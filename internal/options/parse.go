@@ -147,7 +147,7 @@ func parseEthertype(s string) (uint16, bool) {
 
 // override sets rabbit options from the query of a transport URL. The error
 // names the key, never the value: the URL is secret.
-func override(o *Options, table []row, query map[string][]string) error {
+func override(o *Options, table []row, query map[string]string) error {
 	keys := make([]string, 0, len(query))
 	for key := range query {
 		keys = append(keys, key)
@@ -158,7 +158,7 @@ func override(o *Options, table []row, query map[string][]string) error {
 		if i < 0 {
 			return o.at("DEFAULT", "transport_url", "has a query key that is no option of [%s]%s", groupRabbit, nearestKey(key, table))
 		}
-		if err := overrideOne(o, table[i], strings.Join(query[key], ",")); err != nil {
+		if err := overrideOne(o, table[i], query[key]); err != nil {
 			return o.at("DEFAULT", "transport_url", "sets %s, %s.", table[i].Name, err)
 		}
 	}

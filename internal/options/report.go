@@ -54,6 +54,27 @@ type Report struct {
 	Files    []string  // as read, in order
 	Findings []Finding // the gravest first
 	Settings []Setting // in the order of the table; without those that cannot be read
+
+	// Options is what the agent would run with; nil when there are errors that
+	// keep them from being put together.
+	Options *Options
+}
+
+// Value is the effective value of an option, if it can be read.
+func (r *Report) Value(group, name string) (config.Value, bool) {
+	for _, s := range r.Settings {
+		option := s.Option()
+		if id := option.ID(); fileGroup(id.Group) == fileGroup(group) && id.Option == name {
+			return s.Value, true
+		}
+	}
+	return config.Value{}, false
+}
+
+// Refuse adds an error that another package has found.
+func (r *Report) Refuse(p Problem) {
+	r.add(Fatal, "value", p)
+	r.sort()
 }
 
 // Count is the number of findings of a severity.
@@ -95,7 +116,8 @@ func Check(args, env []string) (*Report, error) {
 	for _, p := range refused(conf, table) {
 		r.add(Fatal, "unsupported", p)
 	}
-	if o != nil {
+	if len(errs) == 0 {
+		r.Options = o
 		for _, p := range o.Advice() {
 			r.add(Warning, "advice", p)
 		}
@@ -104,11 +126,15 @@ func Check(args, env []string) (*Report, error) {
 	for _, d := range conf.Deprecations() {
 		r.deprecated(d)
 	}
+	r.sort()
+	return r, nil
+}
+
+func (r *Report) sort() {
 	slices.SortStableFunc(r.Findings, func(a, b Finding) int {
 		return cmp.Or(cmp.Compare(b.Severity, a.Severity), cmp.Compare(a.Origin.File, b.Origin.File),
 			cmp.Compare(a.Origin.Line, b.Origin.Line))
 	})
-	return r, nil
 }
 
 func (r *Report) add(s Severity, kind string, p Problem) {

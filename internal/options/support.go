@@ -70,6 +70,10 @@ func (p Problem) Error() string {
 	return fmt.Sprintf("%s: %s", p.Origin, p.Sentence)
 }
 
+// ProblemWith makes a problem of a value. The reason completes a sentence that
+// begins with the option, without full stop; it must not contain a secret.
+func ProblemWith(v config.Value, reason string) Problem { return problem(v, "%s.", reason) }
+
 // problem begins the sentence with the option.
 func problem(v config.Value, format string, args ...any) Problem {
 	o := v.Option()

@@ -43,8 +43,10 @@ func (c *Config) Reload() (Changes, error) {
 			errs = append(errs, err)
 			continue
 		}
-		// An old value that could not be read was nobody's value.
-		old, _ := c.reader(c.current).get(o.Group, o.dest())
+		old, err := c.reader(c.current).get(o.Group, o.dest())
+		if err != nil {
+			old = Value{option: o, name: o.ID(), secret: o.Secret} // it was nobody's value
+		}
 		changes.Changed = append(changes.Changed, Change{Option: o.ID(), Old: old, New: now})
 	}
 	if errs != nil {

@@ -150,7 +150,7 @@ func (t Int) String() string {
 	switch {
 	case t.Choices != nil:
 		return fmt.Sprintf("%s, one of %v", name, t.Choices)
-	case t.name != "" && *t.Min == 0 && *t.Max == 65535:
+	case t.name != "" && t.Min != nil && *t.Min == 0 && t.Max != nil && *t.Max == 65535:
 		return name
 	}
 	return name + bounds(t.Min, t.Max)
