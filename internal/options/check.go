@@ -57,9 +57,11 @@ func checkTunnels(o *Options) []Problem {
 
 func checkBridges(o *Options) []Problem {
 	var out []Problem
-	named := []struct{ name, value string }{
-		{"integration_bridge", o.OVS.IntegrationBridge}, {"tunnel_bridge", o.OVS.TunnelBridge},
-		{"int_peer_patch_port", o.OVS.IntPeerPatchPort}, {"tun_peer_patch_port", o.OVS.TunPeerPatchPort},
+	type name struct{ name, value string }
+	named := []name{{"integration_bridge", o.OVS.IntegrationBridge}}
+	if len(o.Agent.TunnelTypes) > 0 {
+		named = append(named, name{"tunnel_bridge", o.OVS.TunnelBridge},
+			name{"int_peer_patch_port", o.OVS.IntPeerPatchPort}, name{"tun_peer_patch_port", o.OVS.TunPeerPatchPort})
 	}
 	for _, n := range named {
 		if n.value == "" {
