@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -119,12 +120,15 @@ func FuzzParseURL(f *testing.F) {
 		if len(u.hosts()) == 0 || u.vhost() == "" {
 			t.Errorf("nothing to connect to in %+v", u)
 		}
-		shown := u.String()
-		for _, h := range u.Hosts {
-			if p := string(h.Password); len(p) > 3 && !strings.Contains(p, "*") &&
-				strings.Contains(shown, p) && strings.Count(text, p) < 2 {
-				t.Errorf("String shows the password: %q", shown)
-			}
+		const secret = "hunter2-hunter2"
+		if strings.Contains(text, secret) {
+			return
+		}
+		for i := range u.Hosts {
+			u.Hosts[i].Password = secret
+		}
+		if shown := fmt.Sprintf("%v %+v %#v %v", u, u, u, u.Hosts); strings.Contains(shown, secret) {
+			t.Errorf("the password is shown: %q", shown)
 		}
 	})
 }
