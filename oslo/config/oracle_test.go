@@ -213,12 +213,12 @@ func ours(conf *Config, err error, declared []Option) answer {
 			a.Values = append(a.Values, read{Error: describe(err)})
 			continue
 		}
-		a.Values = append(a.Values, read{Value: encode(v.Any()), Loc: place0(v.Origin())})
+		a.Values = append(a.Values, read{Value: encode(v.Any()), Loc: locationName(v.Origin())})
 	}
 	return a
 }
 
-func place0(o Origin) string {
+func locationName(o Origin) string {
 	switch o.Kind {
 	case FromFile:
 		return "user"

@@ -263,7 +263,7 @@ type raw struct {
 
 type rawItem struct {
 	text   string
-	parsed any // set for a flag without value and for a default that is a list
+	parsed any // a bool for a flag without value; characters{} for text to be split
 	origin Origin
 	name   Name // of a value from a file: as written there
 }

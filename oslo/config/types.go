@@ -3,6 +3,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"math/big"
 	"net/netip"
@@ -28,9 +29,6 @@ type Pair struct {
 	Value any
 }
 
-// valueErrorf is an alias that keeps the sentences of this file short.
-func valueErrorf(format string, args ...any) error { return fmt.Errorf(format, args...) }
-
 // String is text, optionally restricted.
 type String struct {
 	Choices    []string
@@ -44,22 +42,22 @@ type String struct {
 func (t String) Parse(s string) (any, error) {
 	if t.Quotes && s != "" && (s[0] == '"' || s[0] == '\'') {
 		if len(s) == 1 || s[len(s)-1] != s[0] {
-			return nil, valueErrorf("has a quote that is not closed: %q", s)
+			return nil, fmt.Errorf("has a quote that is not closed: %q", s)
 		}
 		s = s[1 : len(s)-1]
 	}
 	if t.MaxLength > 0 && utf8.RuneCountInString(s) > t.MaxLength {
-		return nil, valueErrorf("is longer than %d characters", t.MaxLength)
+		return nil, fmt.Errorf("is longer than %d characters", t.MaxLength)
 	}
 	if t.Regexp != nil && !t.Regexp.MatchString(s) {
-		return nil, valueErrorf("is %q, which does not match %s", s, t.Regexp)
+		return nil, fmt.Errorf("is %q, which does not match %s", s, t.Regexp)
 	}
 	if t.Choices == nil || slices.ContainsFunc(t.Choices, func(c string) bool {
 		return c == s || t.IgnoreCase && lower(c) == lower(s)
 	}) {
 		return s, nil
 	}
-	return nil, valueErrorf("is %q, which is none of %s", s, strings.Join(quoteEmpty(t.Choices), ", "))
+	return nil, fmt.Errorf("is %q, which is none of %s", s, strings.Join(quoteEmpty(t.Choices), ", "))
 }
 
 func quoteEmpty(choices []string) []string {
@@ -93,7 +91,7 @@ func (Bool) Parse(s string) (any, error) {
 	case "false", "0", "off", "no":
 		return false, nil
 	}
-	return nil, valueErrorf("is %q, which is not a boolean (true or false)", s)
+	return nil, fmt.Errorf("is %q, which is not a boolean (true or false)", s)
 }
 
 func (Bool) String() string { return "boolean" }
@@ -118,19 +116,19 @@ func (t Int) Parse(s string) (any, error) {
 	}
 	n, err := parseInt(s)
 	if err != nil {
-		return nil, valueErrorf("is %q, which is not a whole number", s)
+		return nil, fmt.Errorf("is %q, which is not a whole number", s)
 	}
 	if t.Choices != nil {
 		if v, ok := n.(int64); ok && slices.Contains(t.Choices, v) {
 			return n, nil
 		}
-		return nil, valueErrorf("is %s, which is none of %v", text(n), t.Choices)
+		return nil, fmt.Errorf("is %s, which is none of %v", text(n), t.Choices)
 	}
 	if t.Min != nil && compareInt(n, *t.Min) < 0 {
-		return nil, valueErrorf("is %s, but the least value is %d", text(n), *t.Min)
+		return nil, fmt.Errorf("is %s, but the least value is %d", text(n), *t.Min)
 	}
 	if t.Max != nil && compareInt(n, *t.Max) > 0 {
-		return nil, valueErrorf("is %s, but the greatest value is %d", text(n), *t.Max)
+		return nil, fmt.Errorf("is %s, but the greatest value is %d", text(n), *t.Max)
 	}
 	return n, nil
 }
@@ -178,13 +176,13 @@ func (t Float) Parse(s string) (any, error) {
 	}
 	f, err := parseFloat(s)
 	if err != nil {
-		return nil, valueErrorf("is %q, which is not a number", s)
+		return nil, fmt.Errorf("is %q, which is not a number", s)
 	}
 	if t.Min != nil && f < *t.Min {
-		return nil, valueErrorf("is %s, but the least value is %g", floatText(f), *t.Min)
+		return nil, fmt.Errorf("is %s, but the least value is %g", floatText(f), *t.Min)
 	}
 	if t.Max != nil && f > *t.Max {
-		return nil, valueErrorf("is %s, but the greatest value is %g", floatText(f), *t.Max)
+		return nil, fmt.Errorf("is %s, but the greatest value is %g", floatText(f), *t.Max)
 	}
 	return f, nil
 }
@@ -235,10 +233,10 @@ func orString(t Type) Type {
 
 func unbound(s, left, right string) (string, error) {
 	if !strings.HasPrefix(s, left) {
-		return "", valueErrorf("must begin with %q", left)
+		return "", fmt.Errorf("must begin with %q", left)
 	}
 	if !strings.HasSuffix(s, right) {
-		return "", valueErrorf("must end with %q", right)
+		return "", fmt.Errorf("must end with %q", right)
 	}
 	// A lone bracket is both ends at once.
 	return s[1:max(1, len(s)-1)], nil
@@ -282,10 +280,10 @@ func (t Dict) Parse(s string) (any, error) {
 		}
 		p := v.(Pair)
 		if p.Key == "" {
-			return nil, valueErrorf("has a pair without a key")
+			return nil, errors.New("has a pair without a key")
 		}
 		if slices.ContainsFunc(pairs, func(q Pair) bool { return q.Key == p.Key }) {
-			return nil, valueErrorf("has the key %q twice", p.Key)
+			return nil, fmt.Errorf("has the key %q twice", p.Key)
 		}
 		pairs, parts = append(pairs, p), rest
 	}
@@ -295,7 +293,7 @@ func (t Dict) Parse(s string) (any, error) {
 func (t Dict) parsePair(s string) (any, error) {
 	key, value, ok := strings.Cut(s, ":")
 	if !ok {
-		return nil, valueErrorf("must be key:value pairs separated by commas; %q has no colon", strip(s))
+		return nil, fmt.Errorf("must be key:value pairs separated by commas; %q has no colon", strip(s))
 	}
 	v, err := orString(t.Value).Parse(strip(value))
 	return Pair{Key: strip(key), Value: v}, err
@@ -313,7 +311,7 @@ func (t IP) Parse(s string) (any, error) {
 		(t.Version == 0 || t.Version == 4 && addr.Is4() || t.Version == 6 && addr.Is6()) {
 		return s, nil
 	}
-	return nil, valueErrorf("is %q, which is not an %s", s, t)
+	return nil, fmt.Errorf("is %q, which is not an %s", s, t)
 }
 
 func (t IP) String() string {
@@ -333,21 +331,21 @@ func (Hostname) String() string { return "host name" }
 
 func parseHostname(s string, underscore bool) (any, error) {
 	if s == "" {
-		return nil, valueErrorf("is empty, which is not a host name")
+		return nil, errors.New("is empty, which is not a host name")
 	}
 	if utf8.RuneCountInString(s) > 253 {
-		return nil, valueErrorf("is longer than a host name can be (253 characters)")
+		return nil, errors.New("is longer than a host name can be (253 characters)")
 	}
 	s = strings.TrimSuffix(s, ".")
 	labels := strings.Split(s, ".")
 	if !strings.ContainsFunc(labels[len(labels)-1], func(r rune) bool {
 		return r == '-' || r < utf8.RuneSelf && isLetterFold(r)
 	}) {
-		return nil, valueErrorf("is %q, whose last part has no letter, so it is no host name", s)
+		return nil, fmt.Errorf("is %q, whose last part has no letter, so it is no host name", s)
 	}
 	for _, label := range labels {
 		if !isLabel(label, underscore) {
-			return nil, valueErrorf("is %q, which is not a host name", s)
+			return nil, fmt.Errorf("is %q, which is not a host name", s)
 		}
 	}
 	return s, nil
@@ -385,7 +383,7 @@ func parseHost(s string, version int, underscore bool) (any, error) {
 	}
 	v, err := parseHostname(s, underscore)
 	if err != nil {
-		return nil, valueErrorf("is %q, which is neither a host name nor an IP address", s)
+		return nil, fmt.Errorf("is %q, which is neither a host name nor an IP address", s)
 	}
 	return v, nil
 }
