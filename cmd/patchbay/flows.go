@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/patchbay-sdn/patchbay/internal/tables"
+	"github.com/patchbay-sdn/patchbay/openflow"
+)
+
+// flowsFlags are the flags of `patchbay flows`.
+type flowsFlags struct {
+	Target string
+	Kind   string
+	Tables []string
+	Port   string
+	Text   string
+	JSON   bool
+	Watch  bool
+}
+
+func newFlowsCommand() *cobra.Command {
+	var f flowsFlags
+	cmd := &cobra.Command{
+		Use:   "flows BRIDGE",
+		Short: "Show the flows of a bridge, by table and with the names of tables and ports",
+		Long: `Show the flows of a bridge, by table and with the names of tables and ports.
+
+The bridge is read through its management socket, found as ovs-ofctl does: in
+$OVS_RUNDIR, else in the default run directory. Nothing is changed.`,
+		Example: `  patchbay flows br-int
+  patchbay flows br-int --table RULES_INGRESS --port tap1234abcd-56
+  patchbay flows br-tun --table 20 --json
+  patchbay flows br-int --watch`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			return runFlows(ctx, cmd.OutOrStdout(), args[0], f)
+		},
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.Target, "target", "", "where to connect instead of the bridge's socket: unix:PATH or tcp:HOST:PORT")
+	fl.StringVar(&f.Kind, "kind", "", "whose table names to use: int, tun or phys (by the bridge's name if not given)")
+	fl.StringSliceVarP(&f.Tables, "table", "t", nil, "only these tables, by number or name")
+	fl.StringVarP(&f.Port, "port", "p", "", "only flows that concern this port, by number or name")
+	fl.StringVarP(&f.Text, "text", "x", "", "only flows whose text contains this")
+	fl.BoolVar(&f.JSON, "json", false, "print JSON: an array, or with --watch one object a line")
+	fl.BoolVarP(&f.Watch, "watch", "w", false, "show changes as they happen (Open vSwitch 3.0 or later)")
+	return cmd
+}
+
+// flowTimeout bounds each request to the switch.
+const flowTimeout = 20 * time.Second
+
+func runFlows(ctx context.Context, out io.Writer, bridge string, f flowsFlags) error {
+	v := flowView{out: out, json: f.JSON, text: f.Text, kind: tables.KindOf(bridge)}
+	if f.Kind != "" {
+		var ok bool
+		if v.kind, ok = tables.ParseKind(f.Kind); !ok {
+			return fmt.Errorf("--kind %q is none of int, tun, phys", f.Kind)
+		}
+	}
+	for _, t := range f.Tables {
+		n, err := v.table(t)
+		if err != nil {
+			return err
+		}
+		v.tables = append(v.tables, n)
+	}
+	target := f.Target
+	if target == "" {
+		target = openflow.MgmtSocket(bridge)
+	}
+	c, err := openflow.Dial(ctx, target, openflow.Config{Timeout: flowTimeout})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	if err := v.readPorts(ctx, c); err != nil {
+		return err
+	}
+	if f.Port != "" {
+		if v.port, err = v.portNumber(f.Port); err != nil {
+			return err
+		}
+	}
+	if f.Watch {
+		return v.watch(ctx, c)
+	}
+	return v.show(ctx, c, bridge)
+}
+
+func (v *flowView) readPorts(ctx context.Context, c *openflow.Conn) error {
+	ports, err := c.Ports(ctx)
+	if err != nil {
+		return fmt.Errorf("reading ports: %w", err)
+	}
+	v.ports = make(map[uint32]string, len(ports))
+	for _, p := range ports {
+		v.ports[p.Port] = p.Name
+	}
+	return nil
+}
+
+// table returns the table with that number or name.
+func (v *flowView) table(s string) (uint8, error) {
+	if n, err := strconv.ParseUint(s, 10, 8); err == nil {
+		return uint8(n), nil
+	}
+	if n, ok := v.kind.Number(s); ok {
+		return n, nil
+	}
+	return 0, fmt.Errorf("--table %q is no number and no table of this kind of bridge", s)
+}
+
+// portNumber returns the OpenFlow number of a port given by number or name.
+func (v *flowView) portNumber(s string) (uint32, error) {
+	for n, name := range v.ports {
+		if name == s {
+			return n, nil
+		}
+	}
+	if n, err := strconv.ParseUint(s, 10, 32); err == nil {
+		return uint32(n), nil
+	}
+	return 0, fmt.Errorf("--port %q: the bridge has no such port", s)
+}
+
+// show prints the flows that are there.
+func (v *flowView) show(ctx context.Context, c *openflow.Conn, bridge string) error {
+	var list []flowLine
+	err := c.DumpFlows(ctx, openflow.Filter{Table: openflow.AllTables}, func(s *openflow.FlowStat) error {
+		l := newFlowLine(s.Entry())
+		l.Packets, l.Bytes, l.Seconds = s.Packets, s.Bytes, s.Duration.Seconds()
+		if v.selects(&l) {
+			list = append(list, l)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("reading flows: %w", err)
+	}
+	slices.SortFunc(list, func(a, b flowLine) int { return a.entry.Key().Compare(b.entry.Key()) })
+	if v.json {
+		return v.writeJSON(list)
+	}
+	v.write(bridge, list)
+	return nil
+}
+
+// watch prints changes until ctx or the connection ends.
+func (v *flowView) watch(ctx context.Context, c *openflow.Conn) error {
+	// One table is left to the switch to select; several are selected here.
+	fl := openflow.Filter{Table: openflow.AllTables}
+	if len(v.tables) == 1 {
+		fl.Table = v.tables[0]
+	}
+	if err := c.Monitor(ctx, 1, fl, false); err != nil {
+		return fmt.Errorf("the switch does not report changes of flows: %w", err)
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case ev, ok := <-c.Events():
+			if !ok {
+				return fmt.Errorf("watching: %w", c.Err())
+			}
+			if err := v.event(ev, time.Now()); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// event prints a change.
+func (v *flowView) event(ev openflow.Event, now time.Time) error {
+	switch ev := ev.(type) {
+	case openflow.EventsLost:
+		return errors.New("changes came faster than they could be printed; some are lost")
+	case *openflow.MonitorUpdate:
+		for _, u := range ev.Updates {
+			switch u.Event {
+			case openflow.FlowAdded, openflow.FlowDeleted, openflow.FlowModified:
+			case openflow.FlowsPaused:
+				fmt.Fprintln(v.out, "… the switch holds changes back")
+				continue
+			default:
+				continue
+			}
+			l := newFlowLine(u.Entry)
+			if !v.selects(&l) {
+				continue
+			}
+			l.Event, l.Time = u.Event.String(), now.Format(time.RFC3339Nano)
+			if v.json {
+				if err := json.NewEncoder(v.out).Encode(v.jsonLine(l)); err != nil {
+					return err
+				}
+				continue
+			}
+			v.writeChange(l, now)
+		}
+	}
+	return nil
+}

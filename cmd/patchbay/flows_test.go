@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/patchbay-sdn/patchbay/internal/tables"
+	"github.com/patchbay-sdn/patchbay/openflow"
+)
+
+func flowEntry(t *testing.T, text string) openflow.Entry {
+	t.Helper()
+	f, err := openflow.ParseFlow(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := f.Entry()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+var viewFlows = []string{
+	"table=0,priority=0,actions=goto_table:58",
+	"table=60,priority=100,cookie=0xaa,in_port=3,actions=load:0x3->NXM_NX_REG5[],load:0x7->NXM_NX_REG6[],resubmit(,71)",
+	"table=71,priority=65,ip,reg5=0x3,in_port=3,actions=ct(table=72,zone=NXM_NX_REG6[0..15])",
+	"table=82,priority=77,tcp,reg5=0x4,tp_dst=80,actions=output:4",
+	"table=200,priority=1,idle_timeout=30,in_port=9,actions=drop",
+}
+
+func newView(out *bytes.Buffer) *flowView {
+	return &flowView{out: out, kind: tables.Integration, ports: map[uint32]string{3: "tap3", 4: "tap4"}}
+}
+
+func viewLines(t *testing.T, v *flowView) []flowLine {
+	t.Helper()
+	var list []flowLine
+	for _, s := range viewFlows {
+		l := newFlowLine(flowEntry(t, s))
+		if v.selects(&l) {
+			list = append(list, l)
+		}
+	}
+	return list
+}
+
+func TestFlowsText(t *testing.T) {
+	var out bytes.Buffer
+	v := newView(&out)
+	v.write("br-int", viewLines(t, v))
+	want := `br-int: 5 flows in 5 tables
+
+table 0 LOCAL_SWITCHING: 1 flow
+     0  any  → goto_table:58<PACKET_RATE_LIMIT>  0 packets
+
+table 60 TRANSIENT: 1 flow
+   100  in_port=3<tap3>  → load:0x3->NXM_NX_REG5[],load:0x7->NXM_NX_REG6[],resubmit(,71<BASE_EGRESS>)  0 packets
+
+table 71 BASE_EGRESS: 1 flow
+    65  ip,reg5=0x3,in_port=3<tap3>  → ct(table=72<RULES_EGRESS>,zone=NXM_NX_REG6[0..15])  0 packets
+
+table 82 RULES_INGRESS: 1 flow
+    77  tcp,reg5=0x4,tp_dst=80  → output:4<tap4>  0 packets
+
+table 200: 1 flow
+     1  in_port=9  → drop idle 30s  0 packets
+`
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestFlowsSelect(t *testing.T) {
+	for _, tc := range []struct {
+		what string
+		set  func(*flowView)
+		want int
+	}{
+		{"table", func(v *flowView) { v.tables = []uint8{71, 82} }, 2},
+		{"port by in_port and register", func(v *flowView) { v.port = 3 }, 2},
+		{"port by output", func(v *flowView) { v.port = 4 }, 1},
+		{"text", func(v *flowView) { v.text = "tap3" }, 2},
+		{"table name", func(v *flowView) { v.text = "RULES_EGRESS" }, 1},
+		{"cookie", func(v *flowView) { v.text = "0xaa" }, 1},
+	} {
+		v := newView(nil)
+		tc.set(v)
+		if got := len(viewLines(t, v)); got != tc.want {
+			t.Errorf("%s selects %d flows, not %d", tc.what, got, tc.want)
+		}
+	}
+	v := newView(nil)
+	for s, want := range map[string]uint8{"82": 82, "rules_ingress": 82} {
+		if n, err := v.table(s); err != nil || n != want {
+			t.Errorf("%s: %d %v", s, n, err)
+		}
+	}
+	if _, err := v.table("no such"); err == nil {
+		t.Error("no error")
+	}
+	for s, want := range map[string]uint32{"tap4": 4, "17": 17} {
+		if n, err := v.portNumber(s); err != nil || n != want {
+			t.Errorf("%s: %d %v", s, n, err)
+		}
+	}
+}
+
+func TestFlowsJSON(t *testing.T) {
+	var out bytes.Buffer
+	v := newView(&out)
+	if err := v.writeJSON(viewLines(t, v)); err != nil {
+		t.Fatal(err)
+	}
+	var list []flowLine
+	if err := json.Unmarshal(out.Bytes(), &list); err != nil {
+		t.Fatal(err)
+	}
+	if len(list) != 5 || list[1].TableName != "TRANSIENT" || list[1].Match != "in_port=3" || list[1].Cookie != "0xaa" {
+		t.Errorf("%s", out.String())
+	}
+	out.Reset()
+	if err := v.writeJSON(nil); err != nil || strings.TrimSpace(out.String()) != "[]" {
+		t.Errorf("%q %v", out.String(), err)
+	}
+}
+
+func TestFlowsWatch(t *testing.T) {
+	var out bytes.Buffer
+	v := newView(&out)
+	now := time.Date(2026, 11, 15, 1, 2, 3, 0, time.UTC)
+	ev := &openflow.MonitorUpdate{Updates: []openflow.FlowUpdate{
+		{Event: openflow.FlowAdded, Entry: flowEntry(t, viewFlows[3])},
+		{Event: openflow.FlowDeleted, Entry: flowEntry(t, viewFlows[0])},
+		{Event: openflow.FlowOwn},
+	}}
+	if err := v.event(ev, now); err != nil {
+		t.Fatal(err)
+	}
+	want := `01:02:03.000 + table 82 RULES_INGRESS 77 tcp,reg5=0x4,tp_dst=80 → output:4<tap4>
+01:02:03.000 - table 0 LOCAL_SWITCHING 0 any → goto_table:58<PACKET_RATE_LIMIT>
+`
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Error(diff)
+	}
+	if err := v.event(openflow.EventsLost{}, now); err == nil {
+		t.Error("a loss is no error")
+	}
+}
