@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package parity
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// A Snapshot is what a checkpoint saw: sorted lines without repetition. A line begins with the host, or "api".
+type Snapshot []string
+
+// NewSnapshot sorts lines into a Snapshot.
+func NewSnapshot(lines []string) Snapshot {
+	s := slices.Clone(lines)
+	slices.Sort(s)
+	return slices.Compact(s)
+}
+
+// Of returns the lines of one host, without its name.
+func (s Snapshot) Of(host string) Snapshot {
+	var own Snapshot
+	for _, line := range s {
+		if rest, ok := strings.CutPrefix(line, host+" "); ok {
+			own = append(own, rest)
+		}
+	}
+	return own
+}
+
+// Select returns the lines that match.
+func (s Snapshot) Select(keep func(line string) bool) Snapshot {
+	var kept Snapshot
+	for _, line := range s {
+		if keep(line) {
+			kept = append(kept, line)
+		}
+	}
+	return kept
+}
+
+// Minus returns the lines of s that o does not have.
+func (s Snapshot) Minus(o Snapshot) Snapshot {
+	return s.Select(func(line string) bool {
+		_, found := slices.BinarySearch(o, line)
+		return !found
+	})
+}
+
+// Plus returns the lines of both.
+func (s Snapshot) Plus(o Snapshot) Snapshot { return NewSnapshot(slices.Concat(s, o)) }
+
+// A Difference is a line that only one side has.
+type Difference struct {
+	Line string
+	// Missing is true when only the wanted side has it.
+	Missing bool
+	// Accepted is the id of the accepted difference that explains it; empty when nothing does.
+	Accepted string
+}
+
+func (d Difference) String() string {
+	sign := "+"
+	if d.Missing {
+		sign = "-"
+	}
+	return sign + " " + d.Line
+}
+
+// Diff is the result of one comparison.
+type Diff struct {
+	Compared    int // lines of the union
+	Differences []Difference
+}
+
+// Compare finds the lines that only one of two snapshots has. Accepted may be nil.
+func Compare(want, have Snapshot, accepted *Accepted) Diff {
+	d := Diff{Compared: len(want.Plus(have))}
+	for _, line := range want.Minus(have) {
+		d.Differences = append(d.Differences, Difference{Line: line, Missing: true, Accepted: accepted.explain(line)})
+	}
+	for _, line := range have.Minus(want) {
+		d.Differences = append(d.Differences, Difference{Line: line, Accepted: accepted.explain(line)})
+	}
+	slices.SortStableFunc(d.Differences, func(a, b Difference) int { return cmp.Compare(key(a.Line), key(b.Line)) })
+	return d
+}
+
+// key is what two lines about the same thing have in common.
+func key(line string) string {
+	line, _, _ = strings.Cut(line, " actions=")
+	return line
+}
+
+// Unexplained returns the differences that nothing accepts.
+func (d Diff) Unexplained() []Difference {
+	var all []Difference
+	for _, x := range d.Differences {
+		if x.Accepted == "" {
+			all = append(all, x)
+		}
+	}
+	return all
+}
+
+// Write prints the unexplained differences for people, under a heading for each host and bridge or row.
+func (d Diff) Write(w io.Writer) {
+	heading := ""
+	for _, x := range d.Unexplained() {
+		f := strings.Fields(x.Line)
+		h := strings.Join(f[:min(2, len(f))], " ")
+		if h != heading {
+			heading = h
+			fmt.Fprintln(w, "   ", h)
+		}
+		fmt.Fprintln(w, "     ", x)
+	}
+}
+
+// AcceptedSection is the heading, in docs/compatibility.md, of the table that [ParseAccepted] reads.
+const AcceptedSection = "## Accepted differences in flows and rows"
+
+// An AcceptedDifference is one row of that table.
+type AcceptedDifference struct {
+	ID string
+	// Where matches the lines, of either side, that the difference explains.
+	Where *regexp.Regexp
+	// Python, Patchbay and Reason are for people.
+	Python, Patchbay, Reason string
+	// Used counts the lines explained so far.
+	Used int
+}
+
+// Accepted is the list of accepted differences.
+type Accepted struct{ List []*AcceptedDifference }
+
+func (a *Accepted) explain(line string) string {
+	if a == nil {
+		return ""
+	}
+	for _, d := range a.List {
+		if d.Where.MatchString(line) {
+			d.Used++
+			return d.ID
+		}
+	}
+	return ""
+}
+
+// Unused returns the ids of the accepted differences that explained nothing.
+func (a *Accepted) Unused() []string {
+	var ids []string
+	for _, d := range a.List {
+		if d.Used == 0 {
+			ids = append(ids, d.ID)
+		}
+	}
+	return ids
+}
+
+// ParseAccepted reads the table of accepted differences from a Markdown text: the columns are id, where (a regular
+// expression in backquotes, with \| for |), Python, Patchbay, reason. A text without the section accepts nothing.
+func ParseAccepted(r io.Reader) (*Accepted, error) {
+	a := &Accepted{}
+	in := false
+	sc := bufio.NewScanner(r)
+	sc.Buffer(nil, 1<<20)
+	for number := 1; sc.Scan(); number++ {
+		line := strings.TrimSpace(sc.Text())
+		if strings.HasPrefix(line, "#") {
+			in = line == AcceptedSection
+			continue
+		}
+		if !in || !strings.HasPrefix(line, "|") {
+			continue
+		}
+		cells := cells(line)
+		if cells[0] == "id" || strings.Trim(cells[0], "-: ") == "" {
+			continue
+		}
+		if len(cells) != 5 {
+			return nil, fmt.Errorf("line %d: an accepted difference has 5 columns, not %d", number, len(cells))
+		}
+		where, err := regexp.Compile(strings.Trim(cells[1], "`"))
+		if err != nil {
+			return nil, fmt.Errorf("line %d: accepted difference %q: %w", number, cells[0], err)
+		}
+		a.List = append(a.List, &AcceptedDifference{
+			ID: strings.Trim(cells[0], "`"), Where: where, Python: cells[2], Patchbay: cells[3], Reason: cells[4],
+		})
+	}
+	if err := sc.Err(); err != nil {
+		return nil, fmt.Errorf("reading accepted differences: %w", err)
+	}
+	return a, nil
+}
+
+// cells splits a row of a Markdown table.
+func cells(row string) []string {
+	const bar = "\x00"
+	row = strings.ReplaceAll(strings.TrimSuffix(strings.TrimPrefix(row, "|"), "|"), `\|`, bar)
+	var all []string
+	for c := range strings.SplitSeq(row, "|") {
+		all = append(all, strings.TrimSpace(strings.ReplaceAll(c, bar, "|")))
+	}
+	return all
+}

@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build parity
+
+package live
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gophercloud/gophercloud/v2"
+
+	"github.com/patchbay-sdn/patchbay/lab"
+	"github.com/patchbay-sdn/patchbay/parity"
+)
+
+// hostCount is how many hosts the cloud has; a scenario may use fewer.
+const hostCount = 3
+
+// cloud is the lab with everything that watches it.
+type cloud struct {
+	lab     *lab.Lab
+	hosts   []*host
+	journal *journal
+	done    func(*scenario, *result) // told of every result, unless nil
+}
+
+func (c *cloud) finished(s *scenario, r *result) {
+	if c.done != nil {
+		c.done(s, r)
+	}
+}
+
+// synced tells whether the agents of a configuration have asked for the other tunnel endpoints, the last thing they do when
+// they start.
+func (c *cloud) synced(cfg *config) bool {
+	if !cfg.tunnels {
+		return true
+	}
+	c.journal.mu.Lock()
+	defer c.journal.mu.Unlock()
+	asked := map[string]bool{}
+	for _, x := range c.journal.calls {
+		if x.method == "tunnel_sync" {
+			asked[x.host] = true
+		}
+	}
+	return len(asked) == cfg.hosts
+}
+
+func newCloud(t *testing.T) *cloud {
+	t.Helper()
+	c := &cloud{lab: lab.New(t, hostCount), journal: newJournal()}
+	ctx, cancel := context.WithCancel(context.Background())
+	copies, err := c.lab.Broker().Trace(ctx)
+	if err != nil {
+		cancel()
+		t.Fatal(err)
+	}
+	traced := make(chan struct{})
+	go func() {
+		defer close(traced)
+		for p := range copies {
+			c.journal.published(p)
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-traced
+		for _, h := range c.hosts {
+			<-h.done
+		}
+	})
+	for _, h := range c.lab.Hosts() {
+		c.journal.hosts[managementIP(h)] = h.Name()
+		w, err := watch(ctx, h, c.journal)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.hosts = append(c.hosts, w)
+	}
+	return c
+}
+
+// managementIP is the address from which the host's agent reaches the broker: the lab's networks differ in the third byte.
+func managementIP(h *lab.Host) string {
+	b := netip.MustParseAddr(h.LocalIP()).As4()
+	b[2] = 0
+	return netip.AddrFrom4(b).String()
+}
+
+// all runs something on several hosts at once.
+func all(hosts []*host, do func(*host) error) error {
+	errs := make([]error, len(hosts))
+	var wg sync.WaitGroup
+	for i, h := range hosts {
+		wg.Go(func() { errs[i] = do(h) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// start makes the switches new and starts the agents of a configuration.
+func (c *cloud) start(ctx context.Context, kind lab.AgentKind, cfg *config) error {
+	hosts := c.hosts[:cfg.hosts]
+	if err := all(c.hosts, func(h *host) error { return h.reset(ctx) }); err != nil {
+		return err
+	}
+	var names []string
+	for _, h := range hosts {
+		names = append(names, h.Name())
+	}
+	c.journal.drain()
+	c.journal.setRunning(names)
+	return all(hosts, func(h *host) error {
+		h.forget()
+		return h.StartAgent(ctx, kind, cfg.options(h.Name())...)
+	})
+}
+
+func (c *cloud) stop(ctx context.Context) error {
+	err := all(c.hosts, func(h *host) error { return h.StopAgent(ctx) })
+	c.journal.setRunning(nil)
+	return err
+}
+
+// quietTime is for how long nothing may have happened before a snapshot is taken. The Python agent looks every second.
+func quietTime(kind lab.AgentKind) time.Duration {
+	if kind == lab.Python {
+		return 2500 * time.Millisecond
+	}
+	return 800 * time.Millisecond
+}
+
+// settle waits until nothing happens any more on the hosts, a minute at most.
+func (c *cloud) settle(ctx context.Context, kind lab.AgentKind, hosts []*host) error {
+	deadline := time.Now().Add(time.Minute)
+	var before uint64
+	for {
+		sum := fnv.New64a()
+		for _, h := range hosts {
+			for _, br := range h.bridges() {
+				flows, err := h.flows(ctx, br)
+				if err != nil {
+					continue // it may be gone by now
+				}
+				for i := range flows {
+					if flows[i].HardTimeout == 0 {
+						_, _ = sum.Write(flows[i].AppendText(nil))
+					}
+				}
+			}
+		}
+		if now := sum.Sum64(); now != before {
+			before = now
+			c.journal.touch()
+		}
+		if c.journal.calm() >= quietTime(kind) || time.Now().After(deadline) {
+			return ctx.Err()
+		}
+		if err := wait(ctx, 200*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// base is what is named on every host in every scenario.
+func (c *cloud) base(n *parity.Names) {
+	for _, h := range c.hosts {
+		for ip, name := range map[string]string{h.LocalIP(): h.Name(), c.spareIP(): "spare"} {
+			n.Text(ip, "ip-"+name)
+			for id, tunnel := range tunnelNames(ip, name) {
+				n.Text(id, tunnel)
+			}
+		}
+	}
+}
+
+// spareIP is an address of the underlay that no host has.
+func (c *cloud) spareIP() string {
+	b := netip.MustParseAddr(c.hosts[0].LocalIP()).As4()
+	b[3] = 99
+	return netip.AddrFrom4(b).String()
+}
+
+// tunnelNames are the contract names of the tunnel ports to an address.
+func tunnelNames(ip, peer string) map[string]string {
+	names := map[string]string{}
+	b := netip.MustParseAddr(ip).As4()
+	for _, kind := range []string{"vxlan", "gre", "geneve"} {
+		names[fmt.Sprintf("%s-%x", kind, b)] = kind + "-" + peer
+	}
+	return names
+}
+
+// recordedIP is what stands for an address of the underlay in recordings.
+func recordedIP(ip string) string {
+	b := netip.MustParseAddr(ip).As4()
+	return fmt.Sprintf("198.51.100.%d", b[3])
+}
+
+// api sends one request to the Networking API; answer may be nil.
+func (c *cloud) api(ctx context.Context, method, path string, body, answer any) error {
+	api := c.lab.Neutron()
+	opts := &gophercloud.RequestOpts{OkCodes: []int{200, 201, 204}}
+	if body != nil {
+		opts.JSONBody = body
+	}
+	if answer != nil {
+		opts.JSONResponse = answer
+	}
+	resp, err := api.Request(ctx, method, api.ResourceBase+path, opts)
+	if resp != nil {
+		_ = resp.Body.Close()
+	}
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	return nil
+}
+
+// attrs are attributes of a resource of the API.
+type attrs map[string]any
+
+// portLines says what the API shows of the ports of a scenario.
+func (c *cloud) portLines(ctx context.Context, ids map[string]string) (lines []string, status map[string]string, err error) {
+	var answer struct {
+		Ports []struct {
+			ID     string `json:"id"`
+			Status string `json:"status"`
+			Admin  bool   `json:"admin_state_up"`
+			Host   string `json:"binding:host_id"`
+			VIF    string `json:"binding:vif_type"`
+		} `json:"ports"`
+	}
+	if err := c.api(ctx, http.MethodGet, "ports", nil, &answer); err != nil {
+		return nil, nil, err
+	}
+	status = map[string]string{}
+	for _, p := range answer.Ports {
+		name, ok := ids[p.ID]
+		if !ok {
+			continue
+		}
+		status[name] = p.Status
+		lines = append(lines, fmt.Sprintf("api port %s status=%s admin_state_up=%t host=%s vif_type=%s",
+			name, p.Status, p.Admin, p.Host, p.VIF))
+	}
+	slices.Sort(lines)
+	return lines, status, nil
+}
+
+// callLines says what agents told or asked the server, without order and repetition: both depend on timing.
+func callLines(calls []*call, names *parity.Names, hosts []string) []string {
+	var lines []string
+	for _, c := range calls {
+		if !slices.Contains(hosts, c.host) {
+			continue
+		}
+		for _, what := range essence(c) {
+			lines = append(lines, names.Apply(strings.TrimSpace(c.host+" call "+c.method+" "+what)))
+		}
+	}
+	return lines
+}
+
+// essence lists what a call is about.
+func essence(c *call) []string {
+	var args struct {
+		Up      []string            `json:"devices_up"`
+		Down    []string            `json:"devices_down"`
+		Refresh bool                `json:"refresh_tunnels"`
+		Device  string              `json:"device"`
+		Network string              `json:"network"`
+		Type    string              `json:"tunnel_type"`
+		Object  string              `json:"resource_type"`
+		ID      string              `json:"resource_id"`
+		Filter  map[string][]string `json:"filter_kwargs"`
+	}
+	_ = json.Unmarshal(c.args, &args)
+	var all []string
+	for _, id := range args.Up {
+		all = append(all, "up="+id)
+	}
+	for _, id := range args.Down {
+		all = append(all, "down="+id)
+	}
+	if args.Refresh {
+		all = append(all, "refresh_tunnels")
+	}
+	for key, values := range args.Filter {
+		for _, v := range values {
+			all = append(all, args.Object+" "+key+"="+v)
+		}
+	}
+	if one := args.Device + args.Network + args.Type; one != "" {
+		all = append(all, one)
+	}
+	if args.ID != "" {
+		all = append(all, args.Object+" id="+args.ID)
+	}
+	if len(all) == 0 && c.method != "update_device_list" {
+		all = append(all, "")
+	}
+	return all
+}

@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build parity
+
+package live
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"github.com/patchbay-sdn/patchbay/lab"
+	"github.com/patchbay-sdn/patchbay/parity"
+)
+
+const (
+	testdata      = "../testdata"
+	compatibility = "../../docs/compatibility.md"
+	// maxRecording is the size that keeps a recording readable.
+	maxRecording = 40 << 10
+)
+
+// chosen are the scenarios that SCENARIO, a regular expression, names; all without it.
+func chosen(t *testing.T) []*scenario {
+	t.Helper()
+	re, err := regexp.Compile(os.Getenv("SCENARIO"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []*scenario
+	for _, s := range scenarios() {
+		if re.MatchString(s.name) || re.MatchString(s.config.name) {
+			list = append(list, s)
+		}
+	}
+	if len(list) == 0 {
+		t.Fatalf("no scenario is called like %q", re)
+	}
+	// Scenarios of one configuration follow each other.
+	slices.SortStableFunc(list, func(a, b *scenario) int { return strings.Compare(a.config.name, b.config.name) })
+	return list
+}
+
+// TestScenariosAreDescribed needs no server.
+func TestScenariosAreDescribed(t *testing.T) {
+	seen := map[string]bool{}
+	for _, s := range scenarios() {
+		if seen[s.name] {
+			t.Errorf("%s: the name is taken", s.name)
+		}
+		seen[s.name] = true
+		if len(s.doc) < 40 || s.hosts < 1 || s.hosts > s.config.hosts {
+			t.Errorf("%s: no description, or hosts that its configuration does not have", s.name)
+		}
+		if !slices.ContainsFunc(s.steps, func(s step) bool { return s.checkpoint != "" }) {
+			t.Errorf("%s: no checkpoint", s.name)
+		}
+	}
+	if len(seen) < 40 {
+		t.Errorf("%d scenarios, at least 40 are promised", len(seen))
+	}
+}
+
+// TestParity plays the scenarios with both agents.
+func TestParity(t *testing.T) {
+	list := chosen(t)
+	c := newCloud(t)
+	python := c.playAll(t, lab.Python, list)
+	patchbay := c.playAll(t, lab.Patchbay, list)
+	report(t, list, python, patchbay, accepted(t))
+}
+
+// TestAgainstRecordings plays the scenarios with Patchbay only and compares with what the Python agent did when it was
+// recorded.
+func TestAgainstRecordings(t *testing.T) { againstRecordings(t, lab.Patchbay, accepted(t)) }
+
+func againstRecordings(t *testing.T, kind lab.AgentKind, a *parity.Accepted) {
+	t.Helper()
+	list := chosen(t)
+	recorded := map[string]*result{}
+	for _, s := range list {
+		for _, name := range []string{s.name, "config-" + s.config.name} {
+			r, err := parity.Load(testdata, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			recorded[name] = &result{stages: r.Stages}
+		}
+	}
+	c := newCloud(t)
+	report(t, list, recorded, c.playAll(t, kind, list), a)
+}
+
+// TestPythonAgainstRecordings plays the scenarios with the Python agent and compares with its recordings.
+func TestPythonAgainstRecordings(t *testing.T) { againstRecordings(t, lab.Python, nil) }
+
+// TestRepeat plays the scenarios with the Python agent twice: what differs then is noise that normalisation has missed.
+func TestRepeat(t *testing.T) {
+	list := chosen(t)
+	c := newCloud(t)
+	report(t, list, c.playAll(t, lab.Python, list), c.playAll(t, lab.Python, list), nil)
+}
+
+// TestRecord plays the scenarios with the Python agent and writes the recordings.
+func TestRecord(t *testing.T) {
+	list := chosen(t)
+	c := newCloud(t)
+	var base *parity.Recording
+	c.done = func(s *scenario, r *result) {
+		one := recording(s, r)
+		if one.IsConfig() {
+			base = one
+			save(t, one, nil)
+		} else {
+			save(t, one, base.Base(one.Hosts))
+		}
+	}
+	c.playAll(t, lab.Python, list)
+}
+
+func recording(s *scenario, r *result) *parity.Recording {
+	rec := &parity.Recording{Meta: parity.Meta{
+		Name: s.name, Doc: s.doc, Config: s.config.name, Overrides: s.config.options("hv1"), Names: r.names,
+	}, Stages: r.stages}
+	for n := range s.hosts {
+		rec.Hosts = append(rec.Hosts, fmt.Sprintf("hv%d", n+1))
+	}
+	return rec
+}
+
+func save(t *testing.T, r *parity.Recording, base parity.Snapshot) {
+	t.Helper()
+	if err := r.Save(testdata, base); err != nil {
+		t.Error(err)
+		return
+	}
+	info, err := os.Stat(filepath.Join(testdata, r.Name+".txtar"))
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	t.Logf("recorded %s, %d bytes", r.Name, info.Size())
+	if info.Size() > maxRecording {
+		t.Errorf("%s has %d bytes, more than %d", r.Name, info.Size(), maxRecording)
+	}
+	// What was written must read back as it was.
+	back, err := parity.Load(testdata, r.Name)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	for i := range back.Stages {
+		for _, d := range parity.Compare(r.Stages[i].Want, back.Stages[i].Want, nil).Differences {
+			t.Errorf("%s, %s does not read back: %s", r.Name, r.Stages[i].Checkpoint, d)
+		}
+	}
+}
+
+func accepted(t *testing.T) *parity.Accepted {
+	t.Helper()
+	f, err := os.Open(compatibility)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	a, err := parity.ParseAccepted(f)
+	if err != nil {
+		t.Fatalf("%s: %v", compatibility, err)
+	}
+	return a
+}
+
+func configs(list []*scenario) []*config {
+	var all []*config
+	for _, s := range list {
+		if !slices.Contains(all, s.config) {
+			all = append(all, s.config)
+		}
+	}
+	return all
+}
+
+// start is the pseudo scenario in which the agents of a configuration start.
+func (c *config) start() *scenario {
+	return &scenario{name: "config-" + c.name, config: c, hosts: c.hosts, doc: "The agents start on switches that no agent has seen. " + c.doc}
+}
+
+// playAll plays the scenarios, which are in the order of their configurations, and returns the results by name. A scenario
+// that could not be played has none.
+func (c *cloud) playAll(t *testing.T, kind lab.AgentKind, list []*scenario) map[string]*result {
+	t.Helper()
+	results := map[string]*result{}
+	began := time.Now()
+	for _, cfg := range configs(list) {
+		of := slices.DeleteFunc(slices.Clone(list), func(s *scenario) bool { return s.config != cfg })
+		c.playConfig(t, kind, cfg, of, results)
+	}
+	t.Logf("%s: %d scenarios in %v", kind, len(list), time.Since(began).Round(time.Second))
+	return results
+}
+
+func (c *cloud) playConfig(t *testing.T, kind lab.AgentKind, cfg *config, list []*scenario, results map[string]*result) {
+	t.Helper()
+	ctx := t.Context()
+	defer func() {
+		if err := c.stop(context.WithoutCancel(ctx)); err != nil {
+			t.Error(err)
+		}
+	}()
+	var base parity.Snapshot
+	fresh := false
+	for _, s := range list {
+		if !fresh {
+			if err := c.stop(ctx); err != nil {
+				t.Error(err)
+				return
+			}
+			r, err := c.begin(ctx, kind, cfg)
+			if err != nil {
+				t.Errorf("starting %s agents for %s: %v", kind, cfg.name, err)
+				return
+			}
+			t.Logf("%-9s %-34s %5.1f s", kind, "config-"+cfg.name, r.took.Seconds())
+			if results["config-"+cfg.name] == nil {
+				results["config-"+cfg.name] = r
+				c.finished(cfg.start(), r)
+			}
+			base = r.stages[0].Want.Select(isState)
+		}
+		own := base.Select(func(line string) bool {
+			host, _, _ := strings.Cut(line, " ")
+			return slices.Contains(c.newPlay(kind, s).hostNames(), host)
+		})
+		r, err := c.newPlay(kind, s).run(ctx, own)
+		fresh = err == nil && len(r.leftover.Differences) == 0
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		results[s.name] = r
+		c.finished(s, r)
+		t.Logf("%-9s %-34s %5.1f s", kind, s.name, r.took.Seconds())
+		if !fresh {
+			var b strings.Builder
+			r.leftover.Write(&b)
+			t.Logf("%s leaves after %s:\n%s", kind, s.name, b.String())
+		}
+	}
+}
+
+// begin starts the agents of a configuration and waits until they rest.
+func (c *cloud) begin(ctx context.Context, kind lab.AgentKind, cfg *config) (*result, error) {
+	began := time.Now()
+	if err := c.start(ctx, kind, cfg); err != nil {
+		return nil, err
+	}
+	p := c.newPlay(kind, cfg.start())
+	p.steps = []string{"agents start"}
+	// The Python agent is alive in the API some seconds before its first round is over.
+	if kind == lab.Python {
+		if err := wait(ctx, 5*time.Second); err != nil {
+			return nil, err
+		}
+	}
+	for deadline := time.Now().Add(time.Minute); !c.synced(cfg) && time.Now().Before(deadline); {
+		if err := wait(ctx, 200*time.Millisecond); err != nil {
+			return nil, err
+		}
+	}
+	if err := p.check(ctx, "start", nil); err != nil {
+		return nil, err
+	}
+	return &result{stages: p.stages, names: p.recordedNames(), took: time.Since(began)}, nil
+}
+
+// report prints the table and fails the test for every difference that nothing explains.
+func report(t *testing.T, list []*scenario, want, have map[string]*result, a *parity.Accepted) {
+	t.Helper()
+	var names []string
+	for _, cfg := range configs(list) {
+		names = append(names, "config-"+cfg.name)
+	}
+	for _, s := range list {
+		names = append(names, s.name)
+	}
+	var table, details strings.Builder
+	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "scenario\tlines compared\taccepted\tunexplained")
+	total := [3]int{}
+	for _, name := range names {
+		lines, accepted, unexplained := 0, 0, 0
+		if want[name] == nil || have[name] == nil {
+			fmt.Fprintf(w, "%s\tnot played\t\t1\n", name)
+			total[2]++
+			continue
+		}
+		for i, s := range want[name].stages {
+			if i >= len(have[name].stages) {
+				fmt.Fprintf(&details, "%s: no checkpoint %q\n", name, s.Checkpoint)
+				unexplained++
+				break
+			}
+			d := parity.Compare(s.Want, have[name].stages[i].Want, a)
+			bad := len(d.Unexplained())
+			lines, accepted, unexplained = lines+d.Compared, accepted+len(d.Differences)-bad, unexplained+bad
+			if bad > 0 {
+				fmt.Fprintf(&details, "%s, %s (- first, + second):\n", name, s.Checkpoint)
+				d.Write(&details)
+			}
+		}
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\n", name, lines, accepted, unexplained)
+		total = [3]int{total[0] + lines, total[1] + accepted, total[2] + unexplained}
+	}
+	fmt.Fprintf(w, "%d scenarios\t%d\t%d\t%d\n", len(list), total[0], total[1], total[2])
+	_ = w.Flush()
+	// Not through t.Log: the table is the product.
+	fmt.Printf("\n%s\n%s", details.String(), table.String())
+	if a != nil && os.Getenv("SCENARIO") == "" {
+		if unused := a.Unused(); len(unused) > 0 {
+			fmt.Printf("accepted differences that nothing needs: %s\n", strings.Join(unused, ", "))
+		}
+	}
+	if total[2] > 0 {
+		t.Errorf("%d unexplained differences", total[2])
+	}
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build parity
+
+package live
+
+import "slices"
+
+// The configurations. Agents start once for each.
+var (
+	l2pop = &config{
+		name: "l2pop", hosts: 3, tunnels: true, doc: "Tunnels of all types, l2population and the ARP responder.",
+		overrides: []string{"agent.l2_population=true", "agent.arp_responder=true", "agent.tunnel_types=vxlan,gre,geneve"},
+	}
+	quiet = &config{
+		name: "l2pop-noarp", hosts: 2, tunnels: true, doc: "Tunnels with l2population but without the ARP responder.",
+		overrides: []string{"agent.l2_population=true", "agent.arp_responder=false", "agent.tunnel_types=vxlan"},
+	}
+	mesh = &config{
+		name: "mesh", hosts: 3, tunnels: true, doc: "Tunnels of all types to all hosts, without l2population.",
+		overrides: []string{"agent.l2_population=false", "agent.arp_responder=false", "agent.tunnel_types=vxlan,gre,geneve"},
+	}
+	plain = &config{
+		name: "plain", hosts: 1, doc: "No tunnels: there is no br-tun.",
+		overrides: []string{"agent.l2_population=false", "agent.arp_responder=false", "agent.tunnel_types="},
+	}
+	options = &config{
+		name: "options", hosts: 2, tunnels: true, doc: "Tunnels whose ports have every option that is not the default.",
+		overrides: []string{
+			"agent.l2_population=false", "agent.arp_responder=false", "agent.tunnel_types=vxlan", "agent.vxlan_udp_port=4790",
+			"agent.dont_fragment=false", "agent.tunnel_csum=true", "agent.dscp=8",
+		},
+	}
+)
+
+// scenarios are all there are.
+func scenarios() []*scenario {
+	return slices.Concat(networkScenarios(), portScenarios(), filterScenarios(), switchScenarios(), tunnelScenarios())
+}
+
+// onePort is the scenario of one port on one network.
+func onePort(name string, cfg *config, doc string, seg attrs) *scenario {
+	return &scenario{
+		name: name, config: cfg, hosts: 1, doc: doc,
+		steps: []step{
+			network("N1", "4", seg),
+			port("A", "N1", 1),
+			plug(1, "A"),
+			check("plugged", "A=ACTIVE"),
+			unplug(1, "A"),
+			check("unplugged", "A=DOWN"),
+		},
+	}
+}
+
+// networkScenarios are about networks of every type.
+func networkScenarios() []*scenario {
+	return []*scenario{
+		onePort("vxlan", l2pop, "One port of a vxlan network comes and goes. Nobody else is on the network.", segment("vxlan", 901)),
+		onePort("gre", l2pop, "One port of a gre network comes and goes.", segment("gre", 902)),
+		onePort("geneve", l2pop, "One port of a geneve network comes and goes.", segment("geneve", 903)),
+		onePort("vlan", l2pop, "One port of a vlan network comes and goes.", segment("vlan", 201)),
+		onePort("flat", l2pop, "One port of a flat network comes and goes.", segment("flat", 0)),
+		onePort("local", l2pop, "One port of a local network comes and goes; it has a local VLAN and nothing else.", segment("local", 0)),
+		onePort("plain-vlan", plain, "One port of a vlan network on a host without tunnels.", segment("vlan", 201)),
+		onePort("plain-flat", plain, "One port of a flat network on a host without tunnels.", segment("flat", 0)),
+		{
+			name: "vlan-two-ports", config: l2pop, hosts: 1,
+			doc: "Two ports of a vlan network on one host: the network is provisioned with the first and reclaimed with the last.",
+			steps: []step{
+				network("N1", "4", segment("vlan", 201)),
+				port("A", "N1", 1), port("B", "N1", 1),
+				plug(1, "A"),
+				check("first", "A=ACTIVE"),
+				plug(1, "B"),
+				check("second", "B=ACTIVE"),
+				unplug(1, "A"),
+				check("first gone", "A=DOWN"),
+			},
+		},
+		{
+			name: "flat-and-vlan", config: l2pop, hosts: 1,
+			doc: "A flat and two vlan networks on the same physical bridge; one of them goes.",
+			steps: []step{
+				network("N1", "4", segment("flat", 0)), network("N2", "4", segment("vlan", 202)), network("N3", "4", segment("vlan", 203)),
+				port("A", "N1", 1), port("B", "N2", 1), port("C", "N3", 1),
+				plug(1, "A", "B", "C"),
+				check("plugged", "A=ACTIVE", "B=ACTIVE", "C=ACTIVE"),
+				unplug(1, "B"),
+				check("one gone", "B=DOWN"),
+			},
+		},
+		{
+			name: "every-type-at-once", config: l2pop, hosts: 1,
+			doc: "Ports of a vxlan, a gre, a geneve, a vlan and a local network are plugged in one transaction and unplugged in one.",
+			steps: []step{
+				network("N1", "4", segment("vxlan", 911)), network("N2", "4", segment("gre", 912)), network("N3", "4", segment("geneve", 913)),
+				network("N4", "4", segment("vlan", 204)), network("N5", "4", segment("local", 0)),
+				port("A", "N1", 1), port("B", "N2", 1), port("C", "N3", 1), port("D", "N4", 1), port("E", "N5", 1),
+				plug(1, "A", "B", "C", "D", "E"),
+				check("plugged", "A=ACTIVE", "B=ACTIVE", "C=ACTIVE", "D=ACTIVE", "E=ACTIVE"),
+				unplug(1, "A", "B", "C", "D", "E"),
+				check("unplugged", "A=DOWN", "B=DOWN", "C=DOWN", "D=DOWN", "E=DOWN"),
+			},
+		},
+		{
+			name: "vlan-two-hosts", config: l2pop, hosts: 2,
+			doc: "A vlan network with a port on each of two hosts needs no tunnels, also with l2population.",
+			steps: []step{
+				network("N1", "4", segment("vlan", 205)),
+				port("A", "N1", 1), port("B", "N1", 2),
+				plug(1, "A"), plug(2, "B"),
+				check("plugged", "A=ACTIVE", "B=ACTIVE"),
+			},
+		},
+		{
+			name: "segmentation-id-changed", config: l2pop, hosts: 1,
+			doc: "The segmentation id of a vlan network changes while a port is plugged: the translation moves, the local VLAN stays.",
+			steps: []step{
+				network("N1", "4", segment("vlan", 206)),
+				port("A", "N1", 1),
+				plug(1, "A"),
+				check("before", "A=ACTIVE"),
+				changeNetwork("N1", attrs{"provider:segmentation_id": 207}),
+				check("changed", "A=ACTIVE"),
+			},
+		},
+		{
+			name: "network-renamed", config: l2pop, hosts: 1,
+			doc: "A network gets another name and MTU while a port is plugged: nothing changes on the switch.",
+			steps: []step{
+				network("N1", "4", segment("vlan", 208)),
+				port("A", "N1", 1),
+				plug(1, "A"),
+				check("before", "A=ACTIVE"),
+				changeNetwork("N1", attrs{"name": "other", "mtu": 1400}),
+				check("renamed", "A=ACTIVE"),
+			},
+		},
+		{
+			name: "two-segments-vlan-first", config: l2pop, hosts: 2,
+			doc: "A network with a vlan and a vxlan segment: the server binds ports on both hosts to the first.",
+			steps: []step{
+				network("N1", "4", segment("vlan", 209), segment("vxlan", 904)),
+				port("A", "N1", 1), port("B", "N1", 2),
+				plug(1, "A"), plug(2, "B"),
+				check("plugged", "A=ACTIVE", "B=ACTIVE"),
+			},
+		},
+		{
+			name: "two-segments-vxlan-first", config: l2pop, hosts: 2,
+			doc: "A network with a vxlan and a vlan segment: ports are bound to the tunnel and the hosts learn of each other.",
+			steps: []step{
+				network("N1", "4", segment("vxlan", 905), segment("vlan", 210)),
+				port("A", "N1", 1), port("B", "N1", 2),
+				plug(1, "A"), plug(2, "B"),
+				check("plugged", "A=ACTIVE", "B=ACTIVE"),
+			},
+		},
+	}
+}

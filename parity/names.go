@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package parity
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+)
+
+// deadVLAN is the tag of ports that must not talk.
+const deadVLAN = 4095
+
+// Names is what the numbers and identifiers of one host in one run stand for.
+type Names struct {
+	text  map[string]string
+	ports map[string]map[uint32]string // by bridge
+	vlans map[uint16]string
+
+	replacer *strings.Replacer // of text; nil when text has changed
+}
+
+// NewNames returns Names that know nothing but the dead VLAN.
+func NewNames() *Names {
+	return &Names{
+		text: map[string]string{}, ports: map[string]map[uint32]string{}, vlans: map[uint16]string{deadVLAN: "dead"},
+	}
+}
+
+// Text says that an identifier of the run (an id, the name of a tap or tunnel port, an address) is written as name wherever
+// it occurs.
+func (n *Names) Text(id, name string) {
+	n.text[id] = name
+	n.replacer = nil
+}
+
+// Port says which interface has the port number on the bridge.
+func (n *Names) Port(bridge string, ofport uint32, iface string) {
+	if n.ports[bridge] == nil {
+		n.ports[bridge] = map[uint32]string{}
+	}
+	n.ports[bridge][ofport] = iface
+}
+
+// VLAN says what a local VLAN stands for; see [VLANName].
+func (n *Names) VLAN(tag uint16, name string) { n.vlans[tag] = name }
+
+// VLANName is the name of the local VLAN of a network's segment; segment is the segmentation id, or "None".
+func VLANName(network, segment string) string { return network + "/" + segment }
+
+// Learn reads port numbers and local VLANs from the rows of a switch: the interfaces' ofport, and the ports' tag beside the
+// network that other_config names.
+func (n *Names) Learn(v *ovsdb.View) {
+	for iface := range v.Interfaces() {
+		port := v.PortOf(iface.UUID)
+		if port == nil || iface.OFPort == nil || *iface.OFPort < 0 {
+			continue
+		}
+		if br := v.BridgeOf(port.UUID); br != nil {
+			n.Port(br.Name, uint32(*iface.OFPort), iface.Name)
+		}
+	}
+	for port := range v.Ports() {
+		net, tag := port.OtherConfig["net_uuid"], port.OtherConfig["tag"]
+		number, err := strconv.ParseUint(tag, 10, 12)
+		if net == "" || err != nil || number == deadVLAN {
+			continue
+		}
+		segment := port.OtherConfig["segmentation_id"]
+		if segment == "" {
+			segment = "None"
+		}
+		n.VLAN(uint16(number), VLANName(net, segment))
+	}
+}
+
+func (n *Names) vlan(tag uint64) string {
+	if name, ok := n.vlans[uint16(tag)]; ok && tag <= deadVLAN {
+		return name
+	}
+	return "unknown"
+}
+
+func (n *Names) port(bridge string, ofport uint32) string {
+	if name, ok := n.ports[bridge][ofport]; ok {
+		return name
+	}
+	return "unknown"
+}
+
+// Apply writes the names into a text.
+func (n *Names) Apply(s string) string {
+	if n.replacer == nil {
+		ids := make([]string, 0, len(n.text))
+		for id := range n.text {
+			ids = append(ids, id)
+		}
+		// An id may begin like a longer one.
+		slices.SortFunc(ids, func(a, b string) int {
+			return cmp.Or(cmp.Compare(len(b), len(a)), strings.Compare(a, b))
+		})
+		var pairs []string
+		for _, id := range ids {
+			pairs = append(pairs, id, n.text[id])
+		}
+		n.replacer = strings.NewReplacer(pairs...)
+	}
+	return n.replacer.Replace(s)
+}

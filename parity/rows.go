@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package parity
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+)
+
+// Rows writes the columns that are a contract between agents, operators and other programs, one line for each value that is
+// set: the bridges that agents use; patch, tunnel and VIF ports.
+func (n *Names) Rows(v *ovsdb.View) []string {
+	var lines []string
+	for br := range v.Bridges() {
+		lines = append(lines, n.BridgeRow(v, br)...)
+	}
+	for port := range v.Ports() {
+		lines = append(lines, n.PortRow(v, port)...)
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// rowLines collects the lines of one row.
+type rowLines struct {
+	*Names
+	head  string
+	lines []string
+}
+
+func (r *rowLines) set(column, value string) {
+	if value != "" {
+		r.lines = append(r.lines, r.Apply(r.head+" "+column+"="+value))
+	}
+}
+
+func (r *rowLines) setMap(column string, m map[string]string) {
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		r.lines = append(r.lines, r.Apply(r.head+" "+column+":"+k+"="+m[k]))
+	}
+}
+
+// BridgeRow writes a bridge and its controllers.
+func (n *Names) BridgeRow(v *ovsdb.View, br *ovsdb.Bridge) []string {
+	r := rowLines{Names: n, head: "Bridge " + br.Name}
+	r.set("datapath_type", br.DatapathType)
+	r.set("fail_mode", br.FailMode)
+	r.set("protocols", strings.Join(slices.Sorted(slices.Values(br.Protocols)), ","))
+	if br.McastSnoopingEnable {
+		r.set("mcast_snooping_enable", "true")
+	}
+	r.setMap("other_config", br.OtherConfig)
+	r.setMap("external_ids", br.ExternalIDs)
+	for _, id := range br.Controllers {
+		if c := v.Controller(id); c != nil {
+			r.set("controller", c.Target)
+		}
+	}
+	return r.lines
+}
+
+// PortRow writes a port and its interfaces, unless nobody but the switch has a say in them.
+func (n *Names) PortRow(v *ovsdb.View, port *ovsdb.Port) []string {
+	br := v.BridgeOf(port.UUID)
+	if br == nil || port.Name == br.Name {
+		return nil
+	}
+	r := rowLines{Names: n, head: "Port " + port.Name}
+	r.set("bridge", br.Name)
+	if port.Tag != nil {
+		r.set("tag", n.vlan(uint64(*port.Tag)))
+	}
+	r.set("vlan_mode", port.VLANMode)
+	if len(port.Trunks) > 0 {
+		var trunks []string
+		for _, t := range port.Trunks {
+			trunks = append(trunks, n.vlan(uint64(t)))
+		}
+		r.set("trunks", strings.Join(trunks, ","))
+	}
+	other := maps.Clone(port.OtherConfig)
+	if tag, err := strconv.ParseUint(other["tag"], 10, 16); err == nil {
+		other["tag"] = n.vlan(tag)
+	}
+	r.setMap("other_config", other)
+	for _, id := range port.Interfaces {
+		if iface := v.Interface(id); iface != nil {
+			r.head = "Interface " + iface.Name
+			r.set("type", iface.Type)
+			r.set("ofport", ofport(iface.OFPort))
+			r.setMap("options", iface.Options)
+			r.setMap("external_ids", iface.ExternalIDs)
+		}
+	}
+	return r.lines
+}
+
+func ofport(p *int) string {
+	switch {
+	case p == nil:
+		return "none"
+	case *p < 0:
+		return strconv.Itoa(*p)
+	}
+	return "yes"
+}
