@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -23,6 +24,9 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/observe"
 	"github.com/patchbay-sdn/patchbay/internal/options"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+	"github.com/patchbay-sdn/patchbay/internal/pipeline"
+	"github.com/patchbay-sdn/patchbay/internal/world"
+	"github.com/patchbay-sdn/patchbay/openflow"
 	"github.com/patchbay-sdn/patchbay/oslo/config"
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
@@ -91,9 +95,15 @@ func startAgent(ctx context.Context, o *options.Options, log *slog.Logger, level
 		Host:           o.Default.Host,
 		Configurations: agent.Configurations(ctx, o),
 		ReportInterval: o.Agent.ReportInterval,
-		Ping:           o.Default.RPCPingEnabled,
-		Log:            log,
-		Notifier:       notifier,
+		PortsPerReport: o.Default.RPCResourcesProcessingStep,
+		World:          worldConfig(o),
+		Settings:       settings(o),
+		Dial: func(ctx context.Context, bridge string) (*openflow.Conn, error) {
+			return openflow.Dial(ctx, openflow.MgmtSocket(bridge), openflow.Config{})
+		},
+		Ping:     o.Default.RPCPingEnabled,
+		Log:      log,
+		Notifier: notifier,
 	}, database, func(onEvent func(messaging.Event)) (agent.Broker, error) {
 		return messaging.Open(brokerConfig(o, url, onEvent))
 	})
@@ -101,7 +111,6 @@ func startAgent(ctx context.Context, o *options.Options, log *slog.Logger, level
 		return fmt.Errorf("the broker: %w", err)
 	}
 	log.Info("agent starting", "version", version, "host", o.Default.Host)
-	log.Warn("this version reports to the server and listens, but wires no ports")
 
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
@@ -160,6 +169,39 @@ func localAddress(text string) error {
 		}
 	}
 	return fmt.Errorf("is %s, which no interface of this host has; tunnels would end nowhere", want)
+}
+
+func worldConfig(o *options.Options) world.Config {
+	c := world.Config{
+		Host: o.Default.Host, IntegrationBridge: o.OVS.IntegrationBridge, Physical: map[string]string{},
+		TunnelTypes: o.Agent.TunnelTypes, L2Population: o.Agent.L2Population, ARPResponder: o.Agent.ARPResponder,
+		AntiSpoof: true,
+	}
+	for _, m := range o.OVS.BridgeMappings {
+		c.Physical[m.Physnet] = m.Bridge
+	}
+	if c.Tunnels() {
+		c.TunnelBridge, c.IntPatch, c.TunPatch = o.OVS.TunnelBridge, o.OVS.IntPeerPatchPort, o.OVS.TunPeerPatchPort
+		c.LocalIP, _ = netip.ParseAddr(o.OVS.LocalIP) // checked before
+	}
+	return c
+}
+
+func settings(o *options.Options) pipeline.Settings {
+	s := pipeline.Settings{
+		DatapathType: o.OVS.DatapathType, MACTableSize: o.OVS.BridgeMACTableSize,
+		Controller:      fmt.Sprintf("tcp:%s:%d", o.OVS.OFListenAddress, o.OVS.OFListenPort),
+		InactivityProbe: int(o.OVS.OFInactivity / time.Millisecond),
+		VXLANPort:       o.Agent.VXLANUDPPort, DontFragment: o.Agent.DontFragment, TunnelChecksum: o.Agent.TunnelCsum,
+		IGMPSnooping: o.OVS.IGMPSnooping,
+	}
+	switch {
+	case o.Agent.DSCPInherit:
+		s.TOS = "inherit"
+	case o.Agent.DSCP != nil:
+		s.TOS = strconv.Itoa(*o.Agent.DSCP << 2)
+	}
+	return s
 }
 
 func brokerConfig(o *options.Options, url messaging.URL, onEvent func(messaging.Event)) messaging.Config {

@@ -6,13 +6,15 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/observe"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+	"github.com/patchbay-sdn/patchbay/internal/pipeline"
+	"github.com/patchbay-sdn/patchbay/internal/world"
+	"github.com/patchbay-sdn/patchbay/openflow"
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
 
@@ -26,6 +28,7 @@ type Broker interface {
 
 // Switch is what the agent uses of *ovsdb.Client.
 type Switch interface {
+	Committer
 	Run(ctx context.Context)
 	Changes() <-chan *ovsdb.Batch
 }
@@ -37,6 +40,13 @@ type Config struct {
 	Configurations neutron.Configurations
 	// ReportInterval separates state reports, and is the time in which one has to be answered. 0: none are sent.
 	ReportInterval time.Duration
+	// PortsPerReport bounds how many ports one report of statuses names.
+	PortsPerReport int
+	// World and Settings are what wiring needs of the options.
+	World    world.Config
+	Settings pipeline.Settings
+	// Dial connects to a bridge, given by its name.
+	Dial func(ctx context.Context, bridge string) (*openflow.Conn, error)
 	// Ping answers oslo.messaging's ping method.
 	Ping     bool
 	Log      *slog.Logger
@@ -71,19 +81,30 @@ type Agent struct {
 	work   sync.WaitGroup
 
 	// Owned by the loop.
-	view     *ovsdb.View
-	switchUp bool // the view is current
-	versions neutron.Versions
-	report   reporting
-	repeats  repeats
+	world         *world.World
+	started       bool // the switch has been seen
+	switchUp      bool // the world's view of it is current
+	versions      neutron.Versions
+	report        reporting
+	repeats       repeats
+	wiring        wiring
+	ports         ports
+	links         map[string]bool // bridges with a supervised connection
+	tunnels       map[string]tunnelState
+	tunnelRetries retries[string]
+	syncedAt      time.Time // when everything had been asked and told for the first time; zero before
+	swept         bool      // leftovers are gone
+	wake          *time.Timer
+	wakeAt        time.Time
 }
 
 // New returns an agent. Open is called once to make the broker's client, with the function that wants to hear of its
 // events.
 func New(cfg Config, sw Switch, open func(onEvent func(messaging.Event)) (Broker, error)) (*Agent, error) {
 	a := &Agent{
-		cfg: cfg, log: cfg.Log, sw: sw, inbox: newMailbox[any](), view: ovsdb.NewView(),
-		report: reporting{start: true}, repeats: repeats{every: repeatEvery},
+		cfg: cfg, log: cfg.Log, sw: sw, inbox: newMailbox[any](), world: world.New(cfg.World),
+		report: reporting{start: true}, repeats: repeats{every: repeatEvery}, wiring: newWiring(), ports: newPorts(),
+		links: map[string]bool{}, tunnels: map[string]tunnelState{}, tunnelRetries: retries[string]{},
 	}
 	broker, err := open(func(e messaging.Event) { a.inbox.put(e) })
 	if err != nil {
@@ -147,6 +168,8 @@ func (a *Agent) loop(ctx context.Context) error {
 		watchdogTick = t.C
 	}
 	changes := a.sw.Changes()
+	a.wake = time.NewTimer(time.Hour)
+	defer a.wake.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -161,12 +184,25 @@ func (a *Agent) loop(ctx context.Context) error {
 			for _, e := range a.inbox.take() {
 				a.event(ctx, e)
 			}
+		case <-a.wake.C:
+			a.wakeAt = time.Time{}
 		case <-reportTick:
+			a.world.Expire(time.Now())
 			a.sendReport(ctx)
 		case <-watchdogTick:
 			a.notify(a.cfg.Notifier.Watchdog())
 		}
+		a.converge(ctx)
 	}
+}
+
+// wakeUp has the loop go round at a time, if that is not zero, or earlier.
+func (a *Agent) wakeUp(at time.Time) {
+	if at.IsZero() || !a.wakeAt.IsZero() && a.wakeAt.Before(at) {
+		return
+	}
+	a.wakeAt = at
+	a.wake.Reset(max(time.Until(at), 0))
 }
 
 func (a *Agent) event(ctx context.Context, e any) {
@@ -190,6 +226,18 @@ func (a *Agent) event(ctx context.Context, e any) {
 		a.sendReport(ctx)
 	case reported:
 		a.reportEnded(e)
+	case linked:
+		a.bridgeLinked(ctx, e)
+	case dumped:
+		a.bridgeDumped(e)
+	case *plan:
+		a.applied(e)
+	case askedAbout:
+		a.answered(e)
+	case toldAbout:
+		a.reportedPorts(e)
+	case synced:
+		a.tunnelsSynced(e)
 	default:
 		panic(fmt.Sprintf("event %T has no place in the loop", e))
 	}
@@ -202,18 +250,23 @@ func (a *Agent) switchChanged(ctx context.Context, b *ovsdb.Batch) {
 		a.repeats.log(a.log, slog.LevelWarn, "the switch's database cannot be reached", "err", b.Err)
 		return
 	}
-	a.view.Apply(b)
+	a.world.Switch(b)
+	if !a.started {
+		a.started = true
+		for _, o := range a.world.Everything() {
+			a.compile(o)
+		}
+	}
 	if a.switchUp {
 		return
 	}
 	a.switchUp = true
 	a.repeats.forget("the switch's database cannot be reached")
-	a.log.Info("connected to the switch's database", "interfaces", len(slices.Collect(a.view.Interfaces())))
+	a.log.Info("connected to the switch's database", "ports", len(a.world.PortIDs()))
 	a.sendReport(ctx)
 }
 
-// message takes what the server told us. Nothing acts on it yet; it is decoded so that a server whose words we do not
-// understand is noticed.
+// message takes what the server told us to the world.
 func (a *Agent) message(m *messaging.Message) {
 	decoded, err := neutron.DecodeMessage(m.Topic, m.Method, m.Args)
 	if err != nil {
@@ -221,6 +274,22 @@ func (a *Agent) message(m *messaging.Message) {
 		return
 	}
 	a.log.Debug("message", "topic", m.Topic, "method", m.Method, "known", decoded != nil)
+	switch d := decoded.(type) {
+	case *neutron.Push:
+		if err := a.world.Push(d, time.Now()); err != nil {
+			a.repeats.log(a.log, slog.LevelWarn, "message not understood", "topic", m.Topic, "err", err)
+		}
+	case *neutron.TunnelUpdate:
+		a.world.TunnelUp(world.Endpoint{Type: d.Type, IP: d.IP})
+	case *neutron.TunnelDelete:
+		a.world.TunnelGone(world.Endpoint{Type: d.Type, IP: d.IP})
+	case *neutron.FDBAdd:
+		a.world.FDBAdd(d)
+	case *neutron.FDBRemove:
+		a.world.FDBRemove(d)
+	case *neutron.FDBChange:
+		a.world.FDBChange(d)
+	}
 }
 
 // notify logs what telling the service manager led to.

@@ -18,6 +18,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/observe"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+	"github.com/patchbay-sdn/patchbay/internal/world"
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
 
@@ -106,6 +107,14 @@ func (b *fakeBroker) sent() []neutron.AgentState {
 type fakeSwitch struct{ changes chan *ovsdb.Batch }
 
 func (s *fakeSwitch) Run(ctx context.Context)      { <-ctx.Done() }
+func (s *fakeSwitch) CommitAll(_ context.Context, txs []*ovsdb.Tx) (ovsdb.Result, []error) {
+	errs := make([]error, len(txs))
+	for i := range errs {
+		errs[i] = ovsdb.ErrDisconnected
+	}
+	return ovsdb.Result{}, errs
+}
+
 func (s *fakeSwitch) Changes() <-chan *ovsdb.Batch { return s.changes }
 
 // connected is the first batch of a switch.
@@ -153,7 +162,7 @@ func start(t *testing.T, change func(*Config, *fakeBroker)) *rig {
 		sw: &fakeSwitch{changes: make(chan *ovsdb.Batch)}, log: &logBuffer{},
 	}
 	cfg := Config{
-		Host: "hv1", ReportInterval: 30 * time.Second, Log: observe.NewLogger(r.log, slog.LevelInfo),
+		Host: "hv1", ReportInterval: 30 * time.Second, PortsPerReport: 20, World: world.Config{Host: "hv1", IntegrationBridge: "br-int"}, Log: observe.NewLogger(r.log, slog.LevelInfo),
 		Notifier: observe.NewNotifier(func(string) string { return "" }, 1),
 	}
 	if change != nil {

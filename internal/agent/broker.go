@@ -8,7 +8,8 @@ import (
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
 
-// brokerEvent writes down what happens to the broker's connection. Only a gap will matter to the world.
+// brokerEvent writes down what happens to the broker's connection. Only a gap matters to the world: everything is
+// asked for again.
 func (a *Agent) brokerEvent(e messaging.Event) {
 	switch e := e.(type) {
 	case messaging.Connected:
@@ -20,6 +21,7 @@ func (a *Agent) brokerEvent(e messaging.Event) {
 		a.repeats.log(a.log, slog.LevelWarn, "the broker cannot be reached", "addr", e.Addr, "err", e.Err)
 	case messaging.Gap:
 		a.log.Warn("messages may have been missed", "queue", e.Queue, "reason", e.Reason)
+		a.resync()
 	case messaging.Blocked:
 		a.log.Warn("the broker takes no messages from us", "reason", e.Reason)
 	case messaging.Unblocked:

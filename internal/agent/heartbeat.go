@@ -30,7 +30,7 @@ func (a *Agent) sendReport(ctx context.Context) {
 		Binary: neutron.Binary, Host: a.cfg.Host, Topic: "N/A", AgentType: neutron.AgentType,
 		Configurations: a.cfg.Configurations, StartFlag: a.report.start,
 	}
-	state.Configurations.OVSCapabilities = capabilities(a.view.Capabilities())
+	state.Configurations.OVSCapabilities = capabilities(a.world.View.Capabilities())
 	if !a.report.told {
 		state.ResourceVersions = a.versions
 	}
@@ -68,5 +68,6 @@ func (a *Agent) reportEnded(e reported) {
 		a.notify(a.cfg.Notifier.Ready("reporting to neutron-server"))
 	case e.status == neutron.StatusRevived:
 		a.log.Warn("the server had taken this host for dead and has it back", "took", e.took)
+		a.resync()
 	}
 }

@@ -1,6 +1,6 @@
-//go:build integration
-
 // SPDX-License-Identifier: Apache-2.0
+
+//go:build integration
 
 package agent_test
 

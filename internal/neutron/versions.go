@@ -85,10 +85,10 @@ func hasReports(version string) func(context.Context, *Server) (bool, error) {
 	}
 }
 
-func hasKind(k Kind) func(context.Context, *Server) (bool, error) {
+func hasKind(k Kind, key string) func(context.Context, *Server) (bool, error) {
 	return func(ctx context.Context, s *Server) (bool, error) {
-		// An id nobody has: the server looks it up by primary key and answers with an empty list.
-		_, err := s.bulkPull(ctx, k, "1.0", map[string]any{"id": []string{"00000000-0000-0000-0000-000000000000"}})
+		// A value nobody has: the server looks it up by an indexed key and answers with an empty list.
+		_, err := s.bulkPull(ctx, k, "1.0", map[string]any{key: []string{"00000000-0000-0000-0000-000000000000"}})
 		return supported(err)
 	}
 }
@@ -133,10 +133,10 @@ func generations() []generation {
 	return []generation{
 		{"27 or later", v27, hasReports("1.4")},
 		{"23 to 26", v23, hasReports("1.3")},
-		{"21 to 22", v21, hasKind(KindNDPProxy)},
-		{"20", v20, hasKind(KindLocalIPAssociation)},
+		{"21 to 22", v21, hasKind(KindNDPProxy, "id")},
+		{"20", v20, hasKind(KindLocalIPAssociation, "fixed_port_id")},
 		{"19", v19, hasPlugin("1.9")},
-		{"18", v18, hasKind(KindAddressGroup)},
+		{"18", v18, hasKind(KindAddressGroup, "id")},
 		{"17", v17, nil},
 	}
 }

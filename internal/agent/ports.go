@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/patchbay-sdn/patchbay/internal/neutron"
+	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+	"github.com/patchbay-sdn/patchbay/internal/world"
+)
+
+// ports is what has been asked and told about ports. It is owned by the loop.
+type ports struct {
+	asking  int // questions on their way
+	retries retries[string]
+
+	changed   map[string]bool // ports whose status may have to be told
+	told      map[string]told // what the server has confirmed
+	telling   bool
+	lines     map[string]*timeline
+	refreshed bool // the first reports are through; the server has sent everything it knows
+}
+
+func newPorts() ports {
+	return ports{retries: retries[string]{}, changed: map[string]bool{}, told: map[string]told{}, lines: map[string]*timeline{}}
+}
+
+// told is a status that the server knows, of one incarnation of a port.
+type told struct {
+	vif    ovsdb.UUID
+	status status
+}
+
+type status uint8
+
+const (
+	unknown status = iota
+	up
+	down // not here
+	off  // here, but switched off by its administrator
+)
+
+// timeline is when a port reached which stage.
+type timeline struct{ plugged, answered, settled time.Time }
+
+// askedAbout: the server's answer about ports. toldAbout: a report of statuses came to its end.
+type (
+	askedAbout struct {
+		ids   []string
+		found []neutron.Port
+		err   error
+	}
+	toldAbout struct {
+		update neutron.DeviceUpdate
+		off    string // of a single report, of a port that is off
+		vifs   map[string]ovsdb.UUID
+		result neutron.DeviceResult
+		err    error
+	}
+)
+
+const (
+	maxAsking  = 2   // questions at a time
+	maxPerCall = 100 // ports in one question
+)
+
+// askMissing asks the server about the ports that it has not told us about, many at a time.
+func (a *Agent) askMissing(ctx context.Context) {
+	if a.versions == nil || a.ports.asking >= maxAsking {
+		return
+	}
+	now := time.Now()
+	var ready, early []string
+	for _, id := range a.world.Missing() {
+		if a.ports.retries.waiting(id, now) {
+			early = append(early, id)
+		} else {
+			ready = append(ready, id)
+		}
+	}
+	a.world.Unanswered(early)
+	for ids := range slices.Chunk(ready, maxPerCall) {
+		a.ports.asking++
+		a.work.Go(func() {
+			objects, err := a.server.BulkPull(ctx, a.versions, neutron.KindPort, map[string]any{"id": ids})
+			e := askedAbout{ids: ids, err: err}
+			if err == nil {
+				e.found, e.err = neutron.DecodeAll[neutron.Port](neutron.KindPort, objects)
+			}
+			a.inbox.put(e)
+		})
+	}
+}
+
+func (a *Agent) answered(e askedAbout) {
+	a.ports.asking--
+	now := time.Now()
+	if e.err != nil {
+		// Objects that could be read count nevertheless.
+		read := make([]string, 0, len(e.found))
+		for _, p := range e.found {
+			read = append(read, p.ID)
+		}
+		a.world.Ports(read, e.found)
+		var left []string
+		for _, id := range e.ids {
+			if !slices.Contains(read, id) {
+				a.ports.retries.fail(id, now)
+				left = append(left, id)
+			}
+		}
+		a.world.Unanswered(left)
+		a.repeats.log(a.log, slog.LevelWarn, "the server does not tell about ports, asking again", "ports", len(left), "err", e.err)
+		a.wakeUp(a.ports.retries.next())
+		return
+	}
+	a.repeats.forget("the server does not tell about ports, asking again")
+	for _, id := range e.ids {
+		a.ports.retries.forget(id)
+		if l := a.ports.lines[id]; l != nil && l.answered.IsZero() {
+			l.answered = now
+		}
+	}
+	a.world.Ports(e.ids, e.found)
+}
+
+// reportPorts tells the server about ports whose status it does not know yet. A port is up when everything it wants is in
+// place, and not before.
+func (a *Agent) reportPorts(ctx context.Context) {
+	if a.versions == nil || a.ports.telling {
+		return
+	}
+	e := toldAbout{vifs: map[string]ovsdb.UUID{}}
+	now := time.Now()
+	for _, id := range slices.Sorted(maps.Keys(a.ports.changed)) {
+		want, vif, ready := a.portStatus(id, now)
+		before := a.ports.told[id]
+		switch {
+		case !ready || a.ports.retries.waiting(id, now):
+			continue
+		case want == unknown, want == before.status && vif == before.vif, before.status == unknown && want == down && vif == "":
+			delete(a.ports.changed, id)
+			continue
+		case want == up && before.status == up:
+			want = down // plugged in anew: the server has to see it go before it sees it come
+		}
+		e.vifs[id] = vif
+		switch {
+		case want == off:
+			if e.off == "" {
+				e.off = id
+			}
+		case want == up && len(e.update.Up) < a.cfg.PortsPerReport:
+			e.update.Up = append(e.update.Up, id)
+		case want == down && len(e.update.Down) < a.cfg.PortsPerReport:
+			e.update.Down = append(e.update.Down, id)
+		}
+	}
+	if len(e.update.Up)+len(e.update.Down) == 0 && e.off == "" {
+		return
+	}
+	e.update.RefreshTunnels = a.wantsRefresh(e.update.Up)
+	a.ports.telling = true
+	a.work.Go(func() {
+		if len(e.update.Up)+len(e.update.Down) > 0 {
+			e.off = ""
+			e.result, e.err = a.server.UpdateDevices(ctx, e.update)
+		} else {
+			_, e.err = a.server.DeviceDown(ctx, e.off)
+		}
+		a.inbox.put(e)
+	})
+}
+
+// portStatus is what the server should know about a port, and whether it is true already.
+func (a *Agent) portStatus(id string, now time.Time) (s status, vif ovsdb.UUID, ready bool) {
+	p := a.world.Port(id)
+	if p == nil {
+		delete(a.ports.lines, id)
+		return down, "", true
+	}
+	l := a.ports.lines[id]
+	if l == nil {
+		l = &timeline{plugged: now}
+		a.ports.lines[id] = l
+	}
+	object := world.Object{Kind: world.KindPort, ID: id}
+	switch p.Wiring.State {
+	case world.Wired:
+		segment := world.Object{Kind: world.KindSegment, ID: p.Wiring.Segment.String()}
+		ready = a.settled(object) && !a.pending(segment)
+		if l.answered.IsZero() {
+			l.answered = now // told by a push
+		}
+		if ready && l.settled.IsZero() {
+			l.settled = now
+		}
+		return up, p.VIF.Interface, ready
+	case world.Down:
+		return off, p.VIF.Interface, a.settled(object)
+	case world.Elsewhere:
+		return down, "", true
+	}
+	return unknown, "", true
+}
+
+// wantsRefresh asks the server for all forwarding entries of the ports' networks: at first, because what it told an
+// earlier run is not known, and later for a network that it has not told about.
+func (a *Agent) wantsRefresh(ids []string) bool {
+	if len(ids) == 0 {
+		return false
+	}
+	if !a.ports.refreshed {
+		return true
+	}
+	return slices.ContainsFunc(ids, func(id string) bool {
+		p := a.world.Port(id)
+		if p == nil {
+			return false
+		}
+		s := a.world.Segment(p.Wiring.Segment)
+		return s != nil && s.Tunnelled() && !a.world.HasTunnels(s)
+	})
+}
+
+func (a *Agent) reportedPorts(e toldAbout) {
+	a.ports.telling = false
+	now := time.Now()
+	failed := map[string]bool{}
+	for _, id := range slices.Concat(e.result.FailedUp, e.result.FailedDown) {
+		failed[id] = true
+	}
+	confirm := func(ids []string, s status) {
+		for _, id := range ids {
+			if e.err != nil || failed[id] {
+				a.ports.retries.fail(id, now)
+				continue
+			}
+			a.ports.retries.forget(id)
+			if s == down && e.vifs[id] == "" {
+				delete(a.ports.told, id)
+			} else {
+				a.ports.told[id] = told{e.vifs[id], s}
+			}
+			a.tellStory(id, s, now)
+		}
+	}
+	if e.off != "" {
+		confirm([]string{e.off}, off)
+	}
+	confirm(e.update.Up, up)
+	confirm(e.update.Down, down)
+	if e.err != nil || len(failed) > 0 {
+		a.repeats.log(a.log, slog.LevelWarn, "the server did not take the status of ports, trying again",
+			"up", len(e.update.Up), "down", len(e.update.Down), "refused", len(failed), "err", e.err)
+		a.wakeUp(a.ports.retries.next())
+		return
+	}
+	a.repeats.forget("the server did not take the status of ports, trying again")
+}
+
+// tellStory leaves one line about a port that reached its status, with how long each stage took.
+func (a *Agent) tellStory(id string, s status, now time.Time) {
+	p, l := a.world.Port(id), a.ports.lines[id]
+	if p == nil || l == nil {
+		if s == down {
+			a.log.Info("port is gone", "port", id)
+		}
+		return
+	}
+	if s != up {
+		a.log.Info("port is "+p.Wiring.State.String(), "port", id, "reason", p.Wiring.Reason) //nolint:sloglint // four words
+		return
+	}
+	a.log.Info("port is up", "port", id, "network", p.Wiring.Segment.Network, "vlan", p.Wiring.VLAN, "interface", p.VIF.Name,
+		"details", l.answered.Sub(l.plugged), "switch", l.settled.Sub(l.answered), "report", now.Sub(l.settled), "total", now.Sub(l.plugged))
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/patchbay-sdn/patchbay/internal/neutron"
+	"github.com/patchbay-sdn/patchbay/internal/world"
+)
+
+// synced: the server's list of endpoints of one tunnel type.
+type synced struct {
+	tunnelType string
+	tunnels    []neutron.Tunnel
+	err        error
+}
+
+// syncTunnels announces our endpoint for every tunnel type and asks for everyone else's.
+func (a *Agent) syncTunnels(ctx context.Context) {
+	now := time.Now()
+	for _, t := range a.cfg.World.TunnelTypes {
+		if a.tunnels[t] != tunnelUnsynced || a.tunnelRetries.waiting(t, now) || a.versions == nil {
+			continue
+		}
+		a.tunnels[t] = tunnelAsking
+		a.work.Go(func() {
+			tunnels, err := a.server.TunnelSync(ctx, a.cfg.World.LocalIP, t)
+			a.inbox.put(synced{t, tunnels, err})
+		})
+	}
+}
+
+type tunnelState uint8
+
+const (
+	tunnelUnsynced tunnelState = iota
+	tunnelAsking
+	tunnelSynced
+)
+
+func (a *Agent) tunnelsSynced(e synced) {
+	if e.err != nil {
+		a.tunnels[e.tunnelType] = tunnelUnsynced
+		wait := a.tunnelRetries.fail(e.tunnelType, time.Now())
+		a.repeats.log(a.log, slog.LevelWarn, "tunnels not synchronised, trying again", "type", e.tunnelType, "err", e.err, "after", wait)
+		a.wakeUp(a.tunnelRetries.next())
+		return
+	}
+	a.tunnelRetries.forget(e.tunnelType)
+	a.repeats.forget("tunnels not synchronised, trying again")
+	a.tunnels[e.tunnelType] = tunnelSynced
+	for _, t := range e.tunnels {
+		a.world.TunnelUp(world.Endpoint{Type: e.tunnelType, IP: t.IP})
+	}
+}
+
+// fdbGrace is how long after the first reports forwarding entries may take to come.
+const fdbGrace = 30 * time.Second
+
+// inSync says whether everything that the server could tell us at first has been told, and everything that we had to tell.
+func (a *Agent) inSync() bool {
+	if a.versions == nil || !a.switchUp || a.ports.asking > 0 || a.ports.telling || len(a.ports.changed) > 0 || a.wiring.applying {
+		return false
+	}
+	for _, t := range a.cfg.World.TunnelTypes {
+		if a.tunnels[t] != tunnelSynced {
+			return false
+		}
+	}
+	if a.syncedAt.IsZero() {
+		a.syncedAt = time.Now()
+		a.ports.refreshed = true
+	}
+	if !a.cfg.World.L2Population || time.Since(a.syncedAt) > fdbGrace {
+		return true
+	}
+	for _, s := range a.world.Segments() {
+		if s.Tunnelled() && !s.Told() {
+			a.wakeUp(a.syncedAt.Add(fdbGrace + time.Second))
+			return false
+		}
+	}
+	return true
+}
+
+// resync asks for everything again, after something may have been missed.
+func (a *Agent) resync() {
+	a.world.Doubt()
+	for _, t := range a.cfg.World.TunnelTypes {
+		a.tunnels[t] = tunnelUnsynced
+	}
+	if a.cfg.World.L2Population {
+		// Only a report makes the server send forwarding entries.
+		a.ports.refreshed = false
+		a.syncedAt = time.Time{}
+		for id := range a.ports.told {
+			a.ports.told[id] = told{}
+			a.ports.changed[id] = true
+		}
+	}
+}

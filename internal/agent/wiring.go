@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/patchbay-sdn/patchbay/internal/delta"
+	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+	"github.com/patchbay-sdn/patchbay/internal/pipeline"
+	"github.com/patchbay-sdn/patchbay/internal/world"
+	"github.com/patchbay-sdn/patchbay/openflow"
+)
+
+// wiring is where the switch stands between what is wanted and what is there. It is owned by the loop.
+type wiring struct {
+	bridges map[string]*bridge
+	wants   map[world.Object]pipeline.Want // rows only; the flows are with the trackers
+	// unsettled objects have rows that may not be as wanted yet.
+	unsettled map[world.Object]bool
+	retries   retries[world.Object]
+	applying  bool
+	// seq is the batch that will show what was committed last; until then the view is old, and planning on it would
+	// write the same rows again.
+	seq uint64
+}
+
+// bridge is one bridge that the agent programs.
+type bridge struct {
+	tracker *delta.Tracker
+	conn    *openflow.Conn // nil while it cannot be reached
+}
+
+func newWiring() wiring {
+	return wiring{
+		bridges: map[string]*bridge{}, wants: map[world.Object]pipeline.Want{}, unsettled: map[world.Object]bool{},
+		retries: retries[world.Object]{},
+	}
+}
+
+// linked: the connection to a bridge came up or broke. dumped: its flows were read.
+type (
+	linked struct {
+		bridge string
+		link   openflow.Link
+	}
+	dumped struct {
+		bridge  string
+		conn    *openflow.Conn
+		entries []openflow.Entry
+		err     error
+	}
+)
+
+// converge takes the consequences of what has happened, as far as they can be taken now: it compiles what changed, asks
+// for what is missing, brings the switch in line, and reports what is done. It is called after every event.
+func (a *Agent) converge(ctx context.Context) {
+	if !a.started {
+		return // the switch has not been seen yet; there is nothing to decide on
+	}
+	for _, o := range a.world.Settle() {
+		a.compile(o)
+	}
+	a.linkBridges(ctx)
+	a.syncTunnels(ctx)
+	a.askMissing(ctx)
+	a.apply(ctx)
+	a.reportPorts(ctx)
+	a.sweep()
+}
+
+// compile works out what an object wants now.
+func (a *Agent) compile(o world.Object) {
+	want := pipeline.Compile(a.world, &a.cfg.Settings, o)
+	if want.Err != nil {
+		a.repeats.log(a.log, slog.LevelError, "cannot be expressed in flows", "object", o.String(), "err", want.Err)
+	}
+	byBridge := map[string][]delta.Flow{}
+	for _, f := range want.Flows {
+		byBridge[f.Bridge] = append(byBridge[f.Bridge], delta.Flow{Entry: f.Entry, Reason: f.Reason})
+	}
+	for _, name := range a.world.Bridges() {
+		a.bridge(name).tracker.Want(o, byBridge[name])
+	}
+	want.Flows = nil
+	if len(want.Rows)+len(want.After) == 0 {
+		delete(a.wiring.wants, o)
+		delete(a.wiring.unsettled, o)
+	} else {
+		a.wiring.wants[o] = want
+		a.wiring.unsettled[o] = true
+	}
+	if o.Kind == world.KindPort {
+		a.ports.changed[o.ID] = true
+	}
+}
+
+func (a *Agent) bridge(name string) *bridge {
+	b := a.wiring.bridges[name]
+	if b == nil {
+		b = &bridge{tracker: delta.New()}
+		a.wiring.bridges[name] = b
+	}
+	return b
+}
+
+// linkBridges connects to the bridges that exist.
+func (a *Agent) linkBridges(ctx context.Context) {
+	for _, name := range a.world.Bridges() {
+		if a.links[name] || a.world.View.BridgeByName(name) == nil {
+			continue
+		}
+		a.links[name] = true
+		s := &openflow.Supervisor{
+			Dial:     func(ctx context.Context) (*openflow.Conn, error) { return a.cfg.Dial(ctx, name) },
+			MaxPause: time.Second,
+		}
+		links := s.Start(ctx)
+		a.work.Go(func() {
+			for l := range links {
+				a.inbox.put(linked{name, l})
+			}
+		})
+	}
+}
+
+func (a *Agent) bridgeLinked(ctx context.Context, e linked) {
+	b := a.bridge(e.bridge)
+	b.conn = e.link.Conn
+	b.tracker.Lost()
+	if b.conn == nil {
+		if a.world.View.BridgeByName(e.bridge) != nil {
+			a.repeats.log(a.log, slog.LevelWarn, "bridge cannot be programmed", "bridge", e.bridge, "err", e.link.Err)
+		}
+		return
+	}
+	a.work.Go(func() {
+		entries, err := b.conn.Flows(ctx, openflow.Filter{Table: openflow.AllTables})
+		a.inbox.put(dumped{e.bridge, e.link.Conn, entries, err})
+	})
+}
+
+func (a *Agent) bridgeDumped(e dumped) {
+	b := a.bridge(e.bridge)
+	if b.conn != e.conn {
+		return // of a connection that is gone
+	}
+	if e.err != nil {
+		a.repeats.log(a.log, slog.LevelWarn, "flows cannot be read", "bridge", e.bridge, "err", e.err)
+		_ = b.conn.Close() // the supervisor makes a new one
+		return
+	}
+	b.tracker.Have(e.entries)
+	a.swept = false
+	a.repeats.forget("bridge cannot be programmed")
+	a.log.Info("bridge connected", "bridge", e.bridge, "flows", len(e.entries))
+}
+
+// plan is one round of changes, and after run what became of it.
+type plan struct {
+	txs     []*ovsdb.Tx
+	owners  []world.Object // of the transactions
+	bundles []bundle
+
+	seq     uint64
+	rowErrs []error
+	took    time.Duration
+}
+
+type bundle struct {
+	name    string
+	conn    *openflow.Conn
+	changes []delta.Change
+	err     error
+}
+
+// apply starts a round of changes if there is anything to change and none is on its way.
+func (a *Agent) apply(ctx context.Context) {
+	if a.wiring.applying {
+		return
+	}
+	p := a.plan()
+	if len(p.txs)+len(p.bundles) == 0 {
+		return
+	}
+	a.wiring.applying = true
+	a.work.Go(func() {
+		p.run(ctx, a.sw)
+		a.inbox.put(p)
+	})
+}
+
+// plan collects what is not as wanted. Nothing is sent for an object that failed a moment ago.
+func (a *Agent) plan() *plan {
+	p := &plan{}
+	now := time.Now()
+	if a.switchUp && a.world.View.Seq() >= a.wiring.seq {
+		for o := range a.wiring.unsettled {
+			if a.wiring.retries.waiting(o, now) {
+				continue
+			}
+			if tx := a.rows(o); tx.Len() > 0 {
+				p.txs, p.owners = append(p.txs, tx), append(p.owners, o)
+			} else if !a.pending(o) {
+				delete(a.wiring.unsettled, o)
+			}
+		}
+	}
+	for name, b := range a.wiring.bridges {
+		if b.conn == nil {
+			continue
+		}
+		var ready []delta.Change
+		for _, c := range b.tracker.Changes() {
+			if !a.wiring.retries.waiting(c.Owner, now) {
+				ready = append(ready, c)
+			}
+		}
+		if len(ready) > 0 {
+			p.bundles = append(p.bundles, bundle{name: name, conn: b.conn, changes: ready})
+		}
+	}
+	return p
+}
+
+// rows is the transaction that an object still needs: its rows, and once its flows are in place those that wait for them.
+func (a *Agent) rows(o world.Object) *ovsdb.Tx {
+	tx := ovsdb.NewTx(a.world.View)
+	want := a.wiring.wants[o]
+	for _, r := range want.Rows {
+		r.Add(tx, a.world.View)
+	}
+	if tx.Len() == 0 && !a.pending(o) {
+		for _, r := range want.After {
+			r.Add(tx, a.world.View)
+		}
+	}
+	return tx
+}
+
+// pending says whether flows of an object are not in place yet.
+func (a *Agent) pending(o world.Object) bool {
+	for _, b := range a.wiring.bridges {
+		if b.tracker.Pending(o) {
+			return true
+		}
+	}
+	return false
+}
+
+// settled says whether an object is completely as wanted.
+func (a *Agent) settled(o world.Object) bool {
+	return !a.pending(o) && (!a.wiring.unsettled[o] || a.rows(o).Len() == 0)
+}
+
+// Committer writes rows.
+type Committer interface {
+	CommitAll(ctx context.Context, txs []*ovsdb.Tx) (ovsdb.Result, []error)
+}
+
+// applyTimeout bounds one round; a switch that takes longer is treated as one that did not answer.
+const applyTimeout = 30 * time.Second
+
+// run makes the changes: rows first, since flows refer to what they make, then one atomic bundle a bridge.
+func (p *plan) run(ctx context.Context, db Committer) {
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
+	defer cancel()
+	if len(p.txs) > 0 {
+		result, errs := db.CommitAll(ctx, p.txs)
+		p.seq, p.rowErrs = result.Seq, errs
+	}
+	for i := range p.bundles {
+		b := &p.bundles[i]
+		msgs := make([]openflow.Message, len(b.changes))
+		for j, c := range b.changes {
+			msgs[j] = c.Message()
+		}
+		b.err = b.conn.Commit(ctx, msgs)
+	}
+	p.took = time.Since(began)
+}
+
+// applied takes the outcome of a round.
+func (a *Agent) applied(p *plan) {
+	a.wiring.applying = false
+	a.wiring.seq = max(a.wiring.seq, p.seq)
+	now := time.Now()
+	for i, err := range p.rowErrs {
+		if err == nil {
+			a.wiring.retries.forget(p.owners[i])
+			continue
+		}
+		wait := a.wiring.retries.fail(p.owners[i], now)
+		// Conflicts are in the nature of things: somebody else was faster, and the news of it is on its way.
+		if !errors.Is(err, ovsdb.ErrConflict) && !errors.Is(err, ovsdb.ErrDisconnected) {
+			a.repeats.log(a.log, slog.LevelWarn, "rows not written, trying again", "object", p.owners[i].String(), "err", err, "after", wait)
+		}
+	}
+	for _, b := range p.bundles {
+		t := a.bridge(b.name).tracker
+		if b.err == nil {
+			t.Done(b.changes)
+			continue
+		}
+		a.bundleFailed(b, now)
+	}
+	a.wakeUp(a.wiring.retries.next())
+}
+
+func (a *Agent) bundleFailed(b bundle, now time.Time) {
+	var refused *openflow.BundleError
+	if !errors.As(b.err, &refused) {
+		return // the connection broke; the dump after the next one tells what is there
+	}
+	if len(refused.Failures) == 0 {
+		for _, c := range b.changes {
+			a.wiring.retries.fail(c.Owner, now)
+		}
+		a.repeats.log(a.log, slog.LevelError, "flows refused, trying again", "bridge", b.name, "err", b.err)
+		return
+	}
+	// The owner of the bad flow waits; the others are sent again at once, without it.
+	for _, f := range refused.Failures {
+		owner := b.changes[f.Index].Owner
+		wait := a.wiring.retries.fail(owner, now)
+		a.repeats.log(a.log, slog.LevelError, "flow refused, trying again", "bridge", b.name, "object", owner.String(), "err", b.err, "after", wait)
+	}
+}
+
+// sweep removes what earlier runs and other agents left on our bridges, once everything that could still want it has
+// spoken: every port is told about and reported, every tunnel type synchronised, and with l2population every tunnelled
+// network has its entries, or has had long enough to get them.
+func (a *Agent) sweep() {
+	if a.swept || !a.inSync() {
+		return
+	}
+	total := 0
+	for name, b := range a.wiring.bridges {
+		if b.conn == nil || !b.tracker.Known() {
+			return
+		}
+		n := b.tracker.Sweep(leftover)
+		if total += n; n > 0 {
+			a.log.Info("removing flows that nothing wants any more", "bridge", name, "flows", n)
+		}
+	}
+	a.swept = true
+	if total > 0 {
+		a.wakeUp(time.Now())
+	}
+}
+
+// leftover says whether a flow that nothing wants is an agent's. Agents mark their flows; a flow without a cookie was
+// made by a person or another program and is left alone. Learned flows expire by themselves.
+func leftover(e openflow.Entry) bool {
+	f, err := e.Flow()
+	return err == nil && f.Cookie != 0 && f.HardTimeout == 0 && f.IdleTimeout == 0
+}

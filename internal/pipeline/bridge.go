@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+	"github.com/patchbay-sdn/patchbay/internal/world"
+	of "github.com/patchbay-sdn/patchbay/openflow"
+)
+
+// bridge compiles the base of a bridge: its rows, its patches to the others, and the flows that are there without any
+// port or network.
+func (c *compiler) bridge(name string) {
+	cfg := &c.w.Config
+	switch {
+	case name == cfg.IntegrationBridge:
+		c.row(bridgeRow{c.s, name, true})
+		c.integrationBase(name)
+	case cfg.Tunnels() && name == cfg.TunnelBridge:
+		c.row(bridgeRow{c.s, name, true})
+		c.tunnelBase(name)
+	default:
+		for _, bridge := range cfg.Physical {
+			if bridge == name && c.w.View.BridgeByName(name) != nil {
+				c.row(bridgeRow{c.s, name, false})
+				c.physicalBase(name)
+				return
+			}
+		}
+	}
+}
+
+func (c *compiler) integrationBase(br string) {
+	cfg := &c.w.Config
+	c.flow(br, "a switch that lost its flows is known by this one missing", of.Flow{Table: intCanary})
+	c.flow(br, "packets of dead ports", of.Flow{Table: intEntry, Priority: 65535, Match: of.Match{of.VLAN(world.DeadVLAN)}})
+	const next = "on to the next stage"
+	for _, hop := range []struct{ from, to uint8 }{
+		{intEntry, intRateLimit}, {intLocal, intRateLimit}, {intLocalIP, intRateLimit}, {intRateLimit, intTransient},
+	} {
+		c.flow(br, next, of.Flow{Table: hop.from, Actions: []of.Action{of.GotoTable(hop.to)}})
+	}
+	c.flow(br, "senders that were not found to be genuine", of.Flow{Table: intARPSpoof})
+	for _, table := range []uint8{intTransient, intEgress} {
+		c.flow(br, "ordinary switching within a local VLAN", of.Flow{Table: table, Priority: 3, Actions: []of.Action{of.Output(of.PortNormal)}})
+	}
+	if cfg.Tunnels() {
+		c.row(patchRow{br, cfg.IntPatch, cfg.TunPatch, cfg.TunnelBridge, false})
+	}
+	for _, bridge := range c.physical() {
+		name := world.IntPatchName(bridge)
+		c.row(patchRow{br, name, nonexistentPeer, bridge, true})
+		if p := c.w.OFPort(name); p != 0 {
+			c.flow(br, "packets from "+bridge+" that belong to no network of this host", of.Flow{
+				Table: intEntry, Priority: 2, Match: of.Match{of.FromPort(p)},
+			})
+			c.after(patchRow{br, name, world.PhysPatchName(bridge), bridge, false})
+		}
+	}
+}
+
+func (c *compiler) tunnelBase(br string) {
+	cfg := &c.w.Config
+	c.row(patchRow{br, cfg.TunPatch, cfg.IntPatch, cfg.IntegrationBridge, false})
+	drop := func(table uint8, reason string) { c.flow(br, reason, of.Flow{Table: table}) }
+	drop(tunEntry, "packets from ports that are no tunnels of ours")
+	for _, t := range []uint8{tunGRE, tunVXLAN, tunGeneve} {
+		drop(t, "tunnelled packets of networks that have no ports here")
+	}
+	drop(tunFlood, "broadcasts of networks without tunnels")
+	goTo := func(table uint8, priority uint16, reason string, to uint8, match ...of.Term) {
+		c.flow(br, reason, of.Flow{Table: table, Priority: priority, Match: match, Actions: []of.Action{of.GotoTable(to)}})
+	}
+	if cfg.ARPResponder {
+		goTo(tunFromLocal, 1, "requests that we may answer ourselves", tunResponder, etherType(typeARP), of.HW(of.EthDst, of.MAC{255, 255, 255, 255, 255, 255}))
+		goTo(tunResponder, 0, "requests for addresses that we do not know", tunFlood)
+	}
+	goTo(tunFromLocal, 0, "to one address", tunUnicast, unicast())
+	goTo(tunFromLocal, 0, "to many addresses", tunFlood, multicast())
+	goTo(tunUnicast, 0, "addresses that we do not know", tunFlood)
+	patch := c.w.OFPort(cfg.TunPatch)
+	if patch == 0 {
+		return
+	}
+	goTo(tunEntry, 1, "packets of this host's ports", tunFromLocal, of.FromPort(patch))
+	c.flow(br, "remember behind which tunnel a sender is", of.Flow{Table: tunLearn, Priority: 1, Actions: []of.Action{
+		of.Learn{
+			Table: tunUnicast, Priority: 1, HardTimeout: 300, Cookie: Cookie,
+			Specs: []of.LearnSpec{
+				of.LearnMatch(of.VLANTCI.Bits(0, 11), of.VLANTCI.Bits(0, 11)),
+				of.LearnMatch(of.EthDst.All(), of.EthSrc.All()),
+				of.LearnLoadValue(of.VLANTCI.All(), of.Uint(0)),
+				of.LearnLoad(of.TunID.All(), of.TunID.All()),
+				of.LearnOutput(of.InPort.All()),
+			},
+		},
+		of.Output(patch),
+	}})
+}
+
+func (c *compiler) physicalBase(br string) {
+	c.flow(br, "ordinary switching on the physical network", of.Flow{Table: physEntry, Actions: []of.Action{of.Output(of.PortNormal)}})
+	name := world.PhysPatchName(br)
+	c.row(patchRow{br, name, nonexistentPeer, c.w.Config.IntegrationBridge, true})
+	if p := c.w.OFPort(name); p != 0 {
+		c.flow(br, "packets of this host that belong to no network on this bridge", of.Flow{
+			Table: physEntry, Priority: 2, Match: of.Match{of.FromPort(p)},
+		})
+		c.after(patchRow{br, name, world.IntPatchName(br), c.w.Config.IntegrationBridge, false})
+	}
+}
+
+// physical lists the physical bridges that exist, sorted.
+func (c *compiler) physical() []string {
+	var out []string
+	for _, b := range c.w.Config.Physical {
+		if c.w.View.BridgeByName(b) != nil {
+			out = append(out, b)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// nonexistentPeer keeps a patch closed until the flows that guard it are in place.
+const nonexistentPeer = "nonexistent-peer"
+
+// bridgeRow wants a bridge to be set up for us.
+type bridgeRow struct {
+	s      *Settings
+	name   string
+	create bool
+}
+
+// Add implements Row.
+func (r bridgeRow) Add(tx *ovsdb.Tx, v *ovsdb.View) {
+	b := v.BridgeByName(r.name)
+	if b == nil && !r.create {
+		return
+	}
+	spec := ovsdb.BridgeSpec{
+		Name: r.name, DatapathType: r.s.DatapathType, FailMode: "secure", Protocols: []string{"OpenFlow10", "OpenFlow13", "OpenFlow14"},
+		OtherConfig: map[string]string{"mac-table-size": strconv.Itoa(r.s.MACTableSize), "disable-in-band": "true"},
+	}
+	tx.EnsureBridge(spec)
+	if b != nil && b.FailMode != "secure" && len(b.Controllers) == 0 {
+		probe := r.s.InactivityProbe
+		tx.Bridge(b.UUID).SetControllers(ovsdb.Controller{Target: r.s.Controller, InactivityProbe: &probe})
+	}
+}
+
+// patchRow wants a patch port. An existing one is left as it is when keep is set.
+type patchRow struct {
+	bridge, name, peer string
+	other              string // bridge of the peer
+	keep               bool
+}
+
+// Add implements Row.
+func (r patchRow) Add(tx *ovsdb.Tx, v *ovsdb.View) {
+	if r.keep && v.PortByName(r.name) != nil {
+		return
+	}
+	tx.EnsurePort(ovsdb.PortSpec{Bridge: r.bridge, Name: r.name, Type: "patch", Options: map[string]string{"peer": r.peer}})
+}

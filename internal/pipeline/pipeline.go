@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"fmt"
+
+	"github.com/patchbay-sdn/patchbay/internal/neutron"
+	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+	"github.com/patchbay-sdn/patchbay/internal/world"
+	of "github.com/patchbay-sdn/patchbay/openflow"
+)
+
+// Cookie marks our flows. It is the same in every run, so that a restart finds its own flows unchanged.
+const Cookie = 0x5061746368626179 // "Patchbay"
+
+// Want is what one object wants the switch to be like.
+type Want struct {
+	Flows []Flow
+	// Rows come before the flows, since flows refer to ports by the numbers they get.
+	Rows []Row
+	// After are rows that may only change once the flows are in place.
+	After []Row
+	// Err: the object cannot be expressed; nothing of it is wanted.
+	Err error
+}
+
+// Flow is one flow of a bridge, with the reason for it.
+type Flow struct {
+	Bridge string
+	Entry  of.Entry
+	Reason string
+}
+
+// Row is a wish about rows of the database: it adds to a transaction what is missing, and nothing when all is well.
+type Row interface {
+	Add(tx *ovsdb.Tx, v *ovsdb.View)
+}
+
+// Compile returns what an object wants. An object that is gone wants nothing.
+func Compile(w *world.World, s *Settings, o world.Object) Want {
+	c := compiler{w: w, s: s}
+	switch o.Kind {
+	case world.KindBridge:
+		c.bridge(o.ID)
+	case world.KindPort:
+		c.port(o.ID)
+	case world.KindSegment:
+		if key, ok := world.ParseSegmentKey(o.ID); ok {
+			c.segment(key)
+		}
+	case world.KindTunnel:
+		if e, ok := world.ParseEndpoint(o.ID); ok {
+			c.tunnel(e)
+		}
+	case world.KindStation:
+		if key, mac, ok := world.ParseStation(o.ID); ok {
+			c.station(key, mac)
+		}
+	}
+	if c.want.Err != nil {
+		return Want{Err: fmt.Errorf("compiling %s: %w", o, c.want.Err)}
+	}
+	return c.want
+}
+
+// Settings is what the pipeline reads of the options besides what the world knows.
+type Settings struct {
+	DatapathType string
+	MACTableSize int
+	// Controller is written to bridges that the agent sets up first. Nothing listens there; it is there because a
+	// Python agent that takes over later would add it, and the first controller of a bridge flushes its flows.
+	Controller      string
+	InactivityProbe int // ms
+	VXLANPort       int
+	DontFragment    bool
+	TunnelChecksum  bool
+	TOS             string // empty, a number or "inherit"
+	IGMPSnooping    bool
+}
+
+// compiler collects what one object wants.
+type compiler struct {
+	w    *world.World
+	s    *Settings
+	want Want
+}
+
+func (c *compiler) flow(bridge, reason string, f of.Flow) {
+	f.Cookie = Cookie
+	e, err := f.Entry()
+	if err != nil {
+		c.want.Err = err
+		return
+	}
+	c.want.Flows = append(c.want.Flows, Flow{bridge, e, reason})
+}
+
+func (c *compiler) row(r Row)   { c.want.Rows = append(c.want.Rows, r) }
+func (c *compiler) after(r Row) { c.want.After = append(c.want.After, r) }
+
+// hw turns Neutron's address into OpenFlow's.
+func hw(m neutron.MAC) of.MAC { return of.MAC(m) }
+
+// unicast and multicast match a destination by the bit that tells one from the other.
+func unicast() of.Term   { return of.Masked(of.EthDst, of.Uint(0), of.MAC{1}.Value()) }
+func multicast() of.Term { return of.Masked(of.EthDst, of.MAC{1}.Value(), of.MAC{1}.Value()) }
+
+func etherType(t uint64) of.Term { return of.Num(of.EthType, t) }
+
+const (
+	typeIPv6 = 0x86dd
+	typeARP  = 0x0806
+
+	protoICMPv6           = 58
+	neighborAdvertisement = 136
+)
+
+// tagged is a packet's VLAN and untagging: what most of our actions begin or end with.
+func setVLAN(vlan uint16) of.Action { return of.SetVLAN(vlan) }

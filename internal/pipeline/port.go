@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	"github.com/patchbay-sdn/patchbay/internal/neutron"
+	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+	"github.com/patchbay-sdn/patchbay/internal/world"
+	of "github.com/patchbay-sdn/patchbay/openflow"
+)
+
+// port compiles a port that is plugged in here.
+func (c *compiler) port(id string) {
+	p := c.w.Port(id)
+	if p == nil || p.VIF == nil || p.VIF.OFPort == 0 {
+		return
+	}
+	switch p.Wiring.State {
+	case world.Wired:
+		c.row(bindingRow{p.VIF.Port, p.Wiring.VLAN, c.bindingConfig(p)})
+		if c.w.Config.AntiSpoof && p.Details.PortSecurityEnabled() && !neutron.IsNetworkOwned(p.Details.DeviceOwner) {
+			c.antiSpoof(p)
+		}
+	case world.Dead, world.Down:
+		c.row(bindingRow{p.VIF.Port, world.DeadVLAN, nil})
+		c.flow(c.w.Config.IntegrationBridge, p.Wiring.Reason, of.Flow{
+			Table: intEntry, Priority: 2, Match: of.Match{of.FromPort(p.VIF.OFPort)},
+		})
+	}
+}
+
+// bindingConfig is what is written down on the port, for the next run and for whoever takes over.
+func (c *compiler) bindingConfig(p *world.Port) map[string]string {
+	s := c.w.Segment(p.Wiring.Segment)
+	m := map[string]string{
+		"net_uuid": s.Key.Network, "network_type": s.Type, "physical_network": s.Physnet, "tag": strconv.Itoa(int(s.VLAN)),
+	}
+	if s.Physnet == "" {
+		m["physical_network"] = "None"
+	}
+	if s.Key.ID >= 0 {
+		m["segmentation_id"] = strconv.Itoa(s.Key.ID)
+	}
+	return m
+}
+
+// antiSpoof lets only packets pass that a port sends under its own addresses.
+func (c *compiler) antiSpoof(p *world.Port) {
+	br, from := c.w.Config.IntegrationBridge, of.FromPort(p.VIF.OFPort)
+	macs, ips := senders(p)
+	const reason = "addresses of the port"
+	for _, mac := range macs {
+		c.flow(br, reason, of.Flow{
+			Table: intMACSpoof, Priority: 2, Match: of.Match{from, of.HW(of.EthSrc, hw(mac))}, Actions: []of.Action{of.GotoTable(intLocal)},
+		})
+	}
+	const check = "check who the port says it is"
+	c.flow(br, check, of.Flow{Table: intEntry, Priority: 9, Match: of.Match{from}, Actions: []of.Action{of.GotoTable(intMACSpoof)}})
+
+	var v4, v6 []netip.Prefix
+	for _, ip := range ips {
+		if ip.Addr().Is4() {
+			v4 = append(v4, ip)
+		} else {
+			v6 = append(v6, ip)
+		}
+	}
+	advertisement := of.Match{from, etherType(typeIPv6), of.Num(of.IPProto, protoICMPv6), of.Num(of.ICMPv6Type, neighborAdvertisement)}
+	if !anyAddress(v6) {
+		for _, ip := range v6 {
+			c.flow(br, reason, of.Flow{
+				Table: intARPSpoof, Priority: 2, Match: advertisement.With(of.IP(of.NDTarget, ip)), Actions: []of.Action{of.GotoTable(intRateLimit)},
+			})
+		}
+		c.flow(br, check, of.Flow{Table: intEntry, Priority: 10, Match: advertisement, Actions: []of.Action{of.GotoTable(intARPSpoof)}})
+	}
+	if !anyAddress(v4) {
+		arp := of.Match{from, etherType(typeARP)}
+		for _, ip := range v4 {
+			c.flow(br, reason, of.Flow{
+				Table: intARPSpoof, Priority: 2, Match: arp.With(of.IP(of.ARPSPA, ip)), Actions: []of.Action{of.GotoTable(intMACSpoof)},
+			})
+		}
+		c.flow(br, check, of.Flow{Table: intEntry, Priority: 10, Match: arp, Actions: []of.Action{of.GotoTable(intARPSpoof)}})
+	}
+}
+
+// anyAddress says whether the prefixes allow every address: then there is nothing to check.
+func anyAddress(prefixes []netip.Prefix) bool {
+	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Bits() == 0 })
+}
+
+// senders are the addresses under which a port may send: its own, those of its address pairs, and the link-local IPv6
+// address of each MAC. Sorted, each once.
+func senders(p *world.Port) (macs []neutron.MAC, ips []netip.Prefix) {
+	macSet := map[neutron.MAC]bool{p.VIF.MAC: true}
+	ipSet := map[netip.Prefix]bool{}
+	for _, ip := range p.Details.FixedIPs {
+		ipSet[netip.PrefixFrom(ip.IP, ip.IP.BitLen())] = true
+	}
+	for _, pair := range p.Details.AllowedAddressPairs {
+		if pair.MAC != (neutron.MAC{}) {
+			macSet[pair.MAC] = true
+		}
+		ipSet[pair.IP.Prefix] = true
+	}
+	for mac := range macSet {
+		ip := linkLocal(mac)
+		ipSet[netip.PrefixFrom(ip, 128)] = true
+	}
+	macs = slices.SortedFunc(maps.Keys(macSet), func(a, b neutron.MAC) int { return slices.Compare(a[:], b[:]) })
+	ips = slices.SortedFunc(maps.Keys(ipSet), netip.Prefix.Compare)
+	return macs, ips
+}
+
+// linkLocal is the IPv6 address that a host makes from its MAC (EUI-64).
+func linkLocal(m neutron.MAC) netip.Addr {
+	return netip.AddrFrom16([16]byte{0xfe, 0x80, 8: m[0] ^ 2, 9: m[1], 10: m[2], 11: 0xff, 12: 0xfe, 13: m[3], 14: m[4], 15: m[5]})
+}
+
+// bindingRow wants a port to be on a VLAN.
+type bindingRow struct {
+	port   ovsdb.UUID
+	vlan   uint16
+	config map[string]string
+}
+
+// Add implements Row.
+func (r bindingRow) Add(tx *ovsdb.Tx, v *ovsdb.View) {
+	p := v.Port(r.port)
+	if p == nil {
+		return // unplugged; nothing is wanted of it when the world hears
+	}
+	missing := map[string]string{}
+	for k, want := range r.config {
+		if p.OtherConfig[k] != want {
+			missing[k] = want
+		}
+	}
+	if len(missing) > 0 {
+		tx.Port(r.port).MergeOtherConfig(missing)
+	}
+	if p.Tag == nil || *p.Tag != int(r.vlan) {
+		tx.Port(r.port).SetTag(int(r.vlan))
+	}
+	// Set by whoever plugged it in, to keep it mute until it is wired.
+	if r.vlan != world.DeadVLAN && p.VLANMode != "" {
+		tx.Port(r.port).SetVLANMode("")
+	}
+	if r.vlan != world.DeadVLAN && len(p.Trunks) > 0 {
+		tx.Port(r.port).SetTrunks()
+	}
+}

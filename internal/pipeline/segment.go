@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"net/netip"
+	"strconv"
+
+	"github.com/patchbay-sdn/patchbay/internal/neutron"
+	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+	"github.com/patchbay-sdn/patchbay/internal/world"
+	of "github.com/patchbay-sdn/patchbay/openflow"
+)
+
+// segment compiles how packets of a network get on and off this host.
+func (c *compiler) segment(key world.SegmentKey) {
+	s := c.w.Segment(key)
+	switch {
+	case s == nil, s.Type == "local":
+	case s.Tunnelled():
+		c.tunnelSegment(s)
+	default:
+		c.physicalSegment(s)
+	}
+}
+
+func (c *compiler) physicalSegment(s *world.Segment) {
+	cfg := &c.w.Config
+	bridge := cfg.Physical[s.Physnet]
+	inner, outer := c.w.OFPort(world.IntPatchName(bridge)), c.w.OFPort(world.PhysPatchName(bridge))
+	if inner == 0 || outer == 0 {
+		return // compiled again when the patch has its numbers
+	}
+	reason := s.Type + " network " + s.Key.Network
+	out, in := setVLAN(uint16(s.Key.ID)), of.Match{of.FromPort(inner), of.VLAN(uint16(s.Key.ID))}
+	tag := []of.Action{setVLAN(s.VLAN)}
+	if s.Type == "flat" {
+		out, in = of.PopVLAN{}, of.Match{of.FromPort(inner), of.Untagged()}
+		tag = []of.Action{of.PushVLAN(of.EtherVLAN), setVLAN(s.VLAN)}
+	}
+	c.flow(bridge, reason+" leaves the host", of.Flow{
+		Table: physEntry, Priority: 4, Match: of.Match{of.FromPort(outer), of.VLAN(s.VLAN)},
+		Actions: []of.Action{out, of.Output(of.PortNormal)},
+	})
+	c.flow(cfg.IntegrationBridge, reason+" comes to the host", of.Flow{
+		Table: intEntry, Priority: 3, Match: in, Actions: append(tag, of.GotoTable(intRateLimit)),
+	})
+}
+
+func (c *compiler) tunnelSegment(s *world.Segment) {
+	br := c.w.Config.TunnelBridge
+	reason := s.Type + " network " + s.Key.Network
+	c.flow(br, reason+" comes to the host", of.Flow{
+		Table: tunnelTable(s.Type), Priority: 1, Match: of.Match{of.Num(of.TunID, uint64(s.Key.ID))},
+		Actions: []of.Action{of.PushVLAN(of.EtherVLAN), setVLAN(s.VLAN), of.GotoTable(tunLearn)},
+	})
+	flood := []of.Action{of.PopVLAN{}, of.Set(of.TunID, of.Uint(uint64(s.Key.ID)))}
+	before := len(flood)
+	for _, e := range c.w.FloodTo(s) {
+		if p := c.w.OFPort(world.TunnelName(e)); p != 0 {
+			flood = append(flood, of.Output(p))
+		}
+	}
+	if len(flood) > before {
+		c.flow(br, "broadcasts of "+reason, of.Flow{Table: tunFlood, Priority: 1, Match: of.Match{of.VLAN(s.VLAN)}, Actions: flood})
+	}
+}
+
+// station compiles the way to an address behind a tunnel, and the answers to questions about its IP addresses.
+func (c *compiler) station(key world.SegmentKey, mac neutron.MAC) {
+	s := c.w.Segment(key)
+	if s == nil {
+		return
+	}
+	at, ok := s.Station(mac)
+	if !ok {
+		return
+	}
+	br := c.w.Config.TunnelBridge
+	reason := "address " + mac.String() + " of network " + key.Network + " is behind " + at.Endpoint.IP.String()
+	if p := c.w.OFPort(world.TunnelName(at.Endpoint)); p != 0 {
+		c.flow(br, reason, of.Flow{
+			Table: tunUnicast, Priority: 2, Match: of.Match{of.VLAN(s.VLAN), of.HW(of.EthDst, hw(mac))},
+			Actions: []of.Action{of.PopVLAN{}, of.Set(of.TunID, of.Uint(uint64(key.ID))), of.Output(p)},
+		})
+	}
+	if !c.w.Config.ARPResponder {
+		return
+	}
+	for _, ip := range at.IPs {
+		if ip.Is4() {
+			c.responder(br, s.VLAN, mac, ip)
+		}
+	}
+}
+
+// responder answers ARP requests for an address, by turning the request around.
+func (c *compiler) responder(br string, vlan uint16, mac neutron.MAC, ip netip.Addr) {
+	c.flow(br, "answer for "+ip.String(), of.Flow{
+		Table: tunResponder, Priority: 1,
+		Match: of.Match{of.VLAN(vlan), etherType(typeARP), of.IP(of.ARPTPA, netip.PrefixFrom(ip, 32))},
+		Actions: []of.Action{
+			of.Set(of.ARPOp, of.Uint(2)),
+			of.Move{From: of.ARPSHA.All(), To: of.ARPTHA.All()},
+			of.Move{From: of.ARPSPA.All(), To: of.ARPTPA.All()},
+			of.Set(of.ARPSHA, hw(mac).Value()),
+			of.Set(of.ARPSPA, of.Addr(ip)),
+			of.Move{From: of.EthSrc.All(), To: of.EthDst.All()},
+			of.Set(of.EthSrc, hw(mac).Value()),
+			of.Output(of.PortInPort),
+		},
+	})
+}
+
+// tunnel compiles the port to another host's endpoint.
+func (c *compiler) tunnel(e world.Endpoint) {
+	name := world.TunnelName(e)
+	if !c.w.Wanted(e) {
+		c.after(noTunnelRow{c.w.Config.TunnelBridge, name})
+		return
+	}
+	c.row(tunnelRow{c.s, c.w.Config.TunnelBridge, name, e, c.w.Config.LocalIP, c.w.View.Capabilities().HWOffload})
+	if p := c.w.OFPort(name); p != 0 {
+		c.flow(c.w.Config.TunnelBridge, "packets from "+e.IP.String(), of.Flow{
+			Table: tunEntry, Priority: 1, Match: of.Match{of.FromPort(p)}, Actions: []of.Action{of.GotoTable(tunnelTable(e.Type))},
+		})
+	}
+}
+
+// tunnelRow wants the port of a tunnel.
+type tunnelRow struct {
+	s       *Settings
+	bridge  string
+	name    string
+	to      world.Endpoint
+	local   netip.Addr
+	offload bool
+}
+
+// Add implements Row.
+func (r tunnelRow) Add(tx *ovsdb.Tx, v *ovsdb.View) {
+	options := map[string]string{
+		"remote_ip": r.to.IP.String(), "local_ip": r.local.String(), "in_key": "flow", "out_key": "flow",
+		"df_default": strconv.FormatBool(r.s.DontFragment),
+	}
+	if !r.offload {
+		options["egress_pkt_mark"] = "0"
+	}
+	kind := r.to.Type
+	switch {
+	case kind == "vxlan" && r.s.VXLANPort != 4789:
+		options["dst_port"] = strconv.Itoa(r.s.VXLANPort)
+	case kind == "gre" && r.to.IP.Is6():
+		kind, options["packet_type"] = "ip6gre", "legacy_l2"
+	}
+	if r.s.TunnelChecksum {
+		options["csum"] = "true"
+	}
+	if r.s.TOS != "" {
+		options["tos"] = r.s.TOS
+	}
+	if v.BridgeByName(r.bridge) != nil {
+		tx.EnsurePort(ovsdb.PortSpec{Bridge: r.bridge, Name: r.name, Type: kind, Options: options})
+	}
+}
+
+// noTunnelRow wants the port of a tunnel to go.
+type noTunnelRow struct{ bridge, name string }
+
+// Add implements Row.
+func (r noTunnelRow) Add(tx *ovsdb.Tx, v *ovsdb.View) {
+	if p := v.PortByName(r.name); p != nil {
+		if b := v.BridgeOf(p.UUID); b != nil && b.Name == r.bridge {
+			tx.DeletePort(p.UUID)
+		}
+	}
+}

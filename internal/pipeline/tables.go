@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+// Tables of the integration bridge.
+const (
+	intEntry     = 0
+	intCanary    = 23 // holds one flow; a switch without it has lost all of them
+	intARPSpoof  = 24
+	intMACSpoof  = 25
+	intLocal     = 30 // egress of local IPs
+	intLocalIP   = 31
+	intRateLimit = 59 // packets per second
+	intTransient = 60 // filters begin here; without filters, where switching happens
+	intEgress    = 62
+)
+
+// Tables of the tunnel bridge.
+const (
+	tunEntry     = 0
+	tunFromLocal = 2
+	tunGRE       = 3
+	tunVXLAN     = 4
+	tunGeneve    = 6
+	tunLearn     = 10
+	tunUnicast   = 20
+	tunResponder = 21
+	tunFlood     = 22
+)
+
+// Tables of a physical bridge.
+const physEntry = 0
+
+// tunnelTable is where packets of a tunnel type are given their local VLAN.
+func tunnelTable(tunnelType string) uint8 {
+	switch tunnelType {
+	case "gre":
+		return tunGRE
+	case "geneve":
+		return tunGeneve
+	default:
+		return tunVXLAN
+	}
+}

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package world is what the agent knows: what Neutron said, and what the switch is.
+//
+// A [World] is plain data with one owner. Its inputs are methods that take news: a batch of changed rows ([World.Switch]),
+// a push or a reply of the server ([World.Push], [World.Ports]), tunnel endpoints, forwarding entries. None of them does
+// I/O, none decides about flows. [World.Settle] then works out what follows (which port is wired to which segment, which
+// local VLAN a segment has) and names the objects whose flows or rows may have to change; package pipeline compiles
+// exactly these.
+//
+// The order of news does not matter: any history that ends in the same facts ends in the same world. Local VLANs are the
+// one thing that remembers: a number once given to a segment stays until its last port is gone, and is read back from the
+// switch after a restart.
+package world

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package world
+
+import (
+	"bytes"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/patchbay-sdn/patchbay/internal/neutron"
+)
+
+// fdb is what the server told about the addresses of one segment on other hosts.
+type fdb struct {
+	// told: the server has sent entries for this segment since it has ports here. Before that nothing is known, which is
+	// not the same as nothing being there.
+	told  bool
+	flood map[netip.Addr]bool // endpoints that get broadcasts
+	// at holds, for each address, the endpoints it was announced at, oldest first. A VM that moves is announced at its
+	// new host before it is taken back at the old one.
+	at map[neutron.MAC][]station
+	// uses counts the entries above by endpoint.
+	uses map[netip.Addr]int
+}
+
+type station struct {
+	endpoint netip.Addr
+	ips      []netip.Addr
+}
+
+func newFDB() fdb {
+	return fdb{flood: map[netip.Addr]bool{}, at: map[neutron.MAC][]station{}, uses: map[netip.Addr]int{}}
+}
+
+func (f *fdb) stations() []neutron.MAC {
+	out := make([]neutron.MAC, 0, len(f.at))
+	for mac := range f.at {
+		out = append(out, mac)
+	}
+	slices.SortFunc(out, func(a, b neutron.MAC) int { return bytes.Compare(a[:], b[:]) })
+	return out
+}
+
+// endpoints lists those that the segment needs, sorted.
+func (f *fdb) endpoints() []netip.Addr {
+	return slices.SortedFunc(maps.Keys(f.uses), netip.Addr.Compare)
+}
+
+func (f *fdb) use(endpoint netip.Addr, n int) {
+	if f.uses[endpoint] += n; f.uses[endpoint] == 0 {
+		delete(f.uses, endpoint)
+	}
+}
+
+func (f *fdb) add(endpoint netip.Addr, e neutron.FDBEntry) {
+	if e.Flood() {
+		if !f.flood[endpoint] {
+			f.flood[endpoint] = true
+			f.use(endpoint, 1)
+		}
+		return
+	}
+	list := f.at[e.MAC]
+	i := slices.IndexFunc(list, func(s station) bool { return s.endpoint == endpoint })
+	if i < 0 {
+		f.at[e.MAC] = append(list, station{endpoint, []netip.Addr{e.IP}})
+		f.use(endpoint, 1)
+		return
+	}
+	// Announced again: it becomes the latest.
+	s := list[i]
+	if !slices.Contains(s.ips, e.IP) {
+		s.ips = append(slices.Clone(s.ips), e.IP)
+		slices.SortFunc(s.ips, netip.Addr.Compare)
+	}
+	f.at[e.MAC] = append(slices.Delete(list, i, i+1), s)
+}
+
+// remove takes an entry back; a station without addresses is gone.
+func (f *fdb) remove(endpoint netip.Addr, e neutron.FDBEntry) {
+	if e.Flood() {
+		if f.flood[endpoint] {
+			delete(f.flood, endpoint)
+			f.use(endpoint, -1)
+		}
+		return
+	}
+	list := f.at[e.MAC]
+	i := slices.IndexFunc(list, func(s station) bool { return s.endpoint == endpoint })
+	if i < 0 {
+		return
+	}
+	list[i].ips = slices.DeleteFunc(slices.Clone(list[i].ips), func(ip netip.Addr) bool { return ip == e.IP })
+	if len(list[i].ips) > 0 {
+		return
+	}
+	f.use(endpoint, -1)
+	if list = slices.Delete(list, i, i+1); len(list) == 0 {
+		delete(f.at, e.MAC)
+		return
+	}
+	f.at[e.MAC] = list
+}
+
+func stationID(key SegmentKey, mac neutron.MAC) string { return key.String() + "|" + mac.String() }
+
+// ParseStation reads the id of a station object.
+func ParseStation(id string) (SegmentKey, neutron.MAC, bool) {
+	key, address, ok := strings.Cut(id, "|")
+	segment, okKey := ParseSegmentKey(key)
+	mac, err := neutron.ParseMAC(address)
+	return segment, mac, ok && okKey && err == nil
+}
+
+// FDBAdd takes forwarding entries. Those of segments without ports here are dropped: the server sends them again when
+// the first port comes up.
+func (w *World) FDBAdd(m *neutron.FDBAdd) {
+	w.eachEntry(m.Networks, func(s *Segment, endpoint netip.Addr, e neutron.FDBEntry) {
+		s.fdb.told = true
+		s.fdb.add(endpoint, e)
+	})
+}
+
+// FDBRemove takes forwarding entries back.
+func (w *World) FDBRemove(m *neutron.FDBRemove) {
+	w.eachEntry(m.Networks, func(s *Segment, endpoint netip.Addr, e neutron.FDBEntry) { s.fdb.remove(endpoint, e) })
+}
+
+func (w *World) eachEntry(networks map[string]neutron.FDBNetwork, do func(*Segment, netip.Addr, neutron.FDBEntry)) {
+	for network, n := range networks {
+		key := SegmentKey{network, none}
+		if n.SegmentationID != nil {
+			key.ID = *n.SegmentationID
+		}
+		s := w.segments[key]
+		if s == nil || !s.Tunnelled() {
+			continue
+		}
+		for endpoint, entries := range n.Ports {
+			if endpoint == w.Config.LocalIP {
+				continue
+			}
+			for _, e := range entries {
+				do(s, endpoint, e)
+				w.markEntry(s, endpoint, e)
+			}
+		}
+	}
+}
+
+func (w *World) markEntry(s *Segment, endpoint netip.Addr, e neutron.FDBEntry) {
+	if e.Flood() {
+		w.mark(KindSegment, s.Key.String())
+	} else {
+		w.mark(KindStation, stationID(s.Key, e.MAC))
+	}
+	w.mark(KindTunnel, Endpoint{s.Type, endpoint}.String())
+}
+
+// FDBChange takes changed IP addresses of stations that are known.
+func (w *World) FDBChange(m *neutron.FDBChange) {
+	for network, endpoints := range m.Networks {
+		for _, s := range w.segments {
+			if s.Key.Network != network || !s.Tunnelled() {
+				continue
+			}
+			for endpoint, change := range endpoints {
+				if endpoint == w.Config.LocalIP {
+					continue
+				}
+				for _, e := range change.After {
+					s.fdb.add(endpoint, e)
+					w.markEntry(s, endpoint, e)
+				}
+				for _, e := range change.Before {
+					s.fdb.remove(endpoint, e)
+					w.markEntry(s, endpoint, e)
+				}
+			}
+		}
+	}
+}
+
+// Station is where an address of a segment is found.
+type Station struct {
+	MAC      neutron.MAC
+	Endpoint Endpoint
+	IPs      []netip.Addr
+}
+
+// Station finds where an address was announced last.
+func (s *Segment) Station(mac neutron.MAC) (Station, bool) {
+	list := s.fdb.at[mac]
+	if len(list) == 0 {
+		return Station{}, false
+	}
+	last := list[len(list)-1]
+	return Station{mac, Endpoint{s.Type, last.endpoint}, last.ips}, true
+}
+
+// TunnelUp takes the announcement of another host's endpoint.
+func (w *World) TunnelUp(e Endpoint) { w.setEndpoint(e, true) }
+
+// TunnelGone takes it back.
+func (w *World) TunnelGone(e Endpoint) { w.setEndpoint(e, false) }
+
+func (w *World) setEndpoint(e Endpoint, up bool) {
+	if !e.IP.IsValid() || e.IP == w.Config.LocalIP || e.IP.Is4() != w.Config.LocalIP.Is4() ||
+		!slices.Contains(w.Config.TunnelTypes, e.Type) || w.endpoints[e] == up {
+		return
+	}
+	if up {
+		w.endpoints[e] = true
+	} else {
+		delete(w.endpoints, e)
+	}
+	if !w.Config.L2Population {
+		w.mark(KindTunnel, e.String())
+		w.markSegments(func(s *Segment) bool { return s.Type == e.Type })
+	}
+}
+
+// WantedEndpoints lists the endpoints to which tunnels are needed: with l2population those behind which a segment of ours
+// has stations, without it all that were announced.
+func (w *World) WantedEndpoints() []Endpoint {
+	set := map[Endpoint]bool{}
+	if w.Config.L2Population {
+		for _, s := range w.segments {
+			for _, ip := range s.fdb.endpoints() {
+				set[Endpoint{s.Type, ip}] = true
+			}
+		}
+	} else {
+		for e := range w.endpoints {
+			set[e] = true
+		}
+	}
+	out := make([]Endpoint, 0, len(set))
+	for e := range set {
+		out = append(out, e)
+	}
+	slices.SortFunc(out, func(a, b Endpoint) int { return strings.Compare(a.String(), b.String()) })
+	return out
+}
+
+// Wanted says whether a tunnel to the endpoint is needed.
+func (w *World) Wanted(e Endpoint) bool {
+	if !w.Config.L2Population {
+		return w.endpoints[e]
+	}
+	for _, s := range w.segments {
+		if s.Type == e.Type && s.fdb.uses[e.IP] > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// FloodTo lists the endpoints that get the segment's broadcasts. Until the server has told about a segment every tunnel
+// of its type gets them, so that a station nobody told about is still found.
+func (w *World) FloodTo(s *Segment) []Endpoint {
+	var out []Endpoint
+	if w.Config.L2Population && s.fdb.told {
+		for _, ip := range slices.SortedFunc(maps.Keys(s.fdb.flood), netip.Addr.Compare) {
+			out = append(out, Endpoint{s.Type, ip})
+		}
+		return out
+	}
+	for _, e := range w.WantedEndpoints() {
+		if e.Type == s.Type {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// Told says whether the server has sent forwarding entries for the segment since it has ports here.
+func (s *Segment) Told() bool { return s.fdb.told }
+
+// HasTunnels says whether the segment's broadcasts go anywhere.
+func (w *World) HasTunnels(s *Segment) bool {
+	return len(s.fdb.flood) > 0 || !w.Config.L2Population
+}

@@ -1,0 +1,444 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package world
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/patchbay-sdn/patchbay/internal/neutron"
+	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+)
+
+// Port is a Neutron port that is plugged in on this host.
+type Port struct {
+	ID string
+	// VIF is its interface on the integration bridge; nil when it is plugged in somewhere else only.
+	VIF *VIF
+	// Details is what the server says about it; nil when it has not said anything, or does not know the port.
+	Details *neutron.Port
+	// Answered: the server has answered, and nothing has happened since that would make the answer old. Asked: the
+	// question is on its way.
+	Asked, Answered bool
+	// Wiring is what follows; [World.Settle] works it out.
+	Wiring Wiring
+
+	unknown bool // the server's last answer was that it does not know the port
+}
+
+// VIF is the interface through which a port is plugged in: one incarnation of it.
+type VIF struct {
+	Interface ovsdb.UUID
+	Port      ovsdb.UUID
+	Name      string
+	MAC       neutron.MAC // as the one who plugged it in wrote down
+	OFPort    uint32      // 0 while it has none
+	Error     string      // why it will not get one
+}
+
+// State is what the agent has decided about a port.
+type State uint8
+
+// The states of a port.
+const (
+	// Waiting: something is still missing, and will come.
+	Waiting State = iota
+	// Elsewhere: plugged in, but not into the integration bridge.
+	Elsewhere
+	// Failed: the switch could not make the interface.
+	Failed
+	// Dead: nothing may pass, for the reason given.
+	Dead
+	// Down: the administrator switched it off. Nothing may pass.
+	Down
+	// Wired: traffic of its segment passes.
+	Wired
+)
+
+// String is the word for the state.
+func (s State) String() string {
+	return [...]string{"waiting", "elsewhere", "failed", "dead", "down", "wired"}[s]
+}
+
+// Wiring is the decision about a port, with its reason in words.
+type Wiring struct {
+	State  State
+	Reason string
+	// Segment is where the port belongs; set for Wired and Down.
+	Segment SegmentKey
+	// VLAN is the segment's local VLAN on this host.
+	VLAN uint16
+}
+
+// vif ties an interface row to the port it claims to be.
+type vif struct {
+	port string
+	mac  neutron.MAC
+}
+
+// Switch takes changed rows.
+func (w *World) Switch(b *ovsdb.Batch) {
+	for _, d := range b.Interfaces {
+		if d.Old != nil {
+			w.dropVIF(d.Old.UUID)
+		}
+	}
+	w.View.Apply(b)
+	for _, d := range b.Interfaces {
+		if d.New != nil {
+			w.addVIF(d.New)
+		}
+		if ofport(d.Old) != ofport(d.New) {
+			w.renumbered(d)
+		}
+	}
+	for _, d := range b.Ports {
+		w.touchPortRow(d.Old)
+		w.touchPortRow(d.New)
+	}
+	for _, d := range b.Bridges {
+		w.bridgeChanged(d)
+	}
+	w.restoreVLANs(b)
+}
+
+func (w *World) addVIF(i *ovsdb.Interface) {
+	v, ok := vifOf(i)
+	if !ok {
+		return
+	}
+	w.vifs[i.UUID] = v
+	if w.vifsOf[v.port] == nil {
+		w.vifsOf[v.port] = map[ovsdb.UUID]bool{}
+	}
+	w.vifsOf[v.port][i.UUID] = true
+	w.touched[v.port] = true
+}
+
+func (w *World) dropVIF(id ovsdb.UUID) {
+	v, ok := w.vifs[id]
+	if !ok {
+		return
+	}
+	w.touched[v.port] = true
+	delete(w.vifs, id)
+	if delete(w.vifsOf[v.port], id); len(w.vifsOf[v.port]) == 0 {
+		delete(w.vifsOf, v.port)
+	}
+}
+
+func (w *World) touchVIF(id ovsdb.UUID) {
+	if v, ok := w.vifs[id]; ok {
+		w.touched[v.port] = true
+	}
+}
+
+func (w *World) touchPortRow(p *ovsdb.Port) {
+	if p == nil {
+		return
+	}
+	for _, i := range p.Interfaces {
+		w.touchVIF(i)
+	}
+}
+
+// bridgeChanged looks at the ports that came to a bridge or left it, and has the bridge itself compiled again.
+func (w *World) bridgeChanged(d ovsdb.Diff[ovsdb.Bridge]) {
+	before, after := map[ovsdb.UUID]bool{}, map[ovsdb.UUID]bool{}
+	for br, set := range map[*ovsdb.Bridge]map[ovsdb.UUID]bool{d.Old: before, d.New: after} {
+		if br == nil {
+			continue
+		}
+		w.mark(KindBridge, br.Name)
+		for _, p := range br.Ports {
+			set[p] = true
+		}
+	}
+	for p := range before {
+		if !after[p] {
+			w.touchPortRow(w.View.Port(p))
+		}
+	}
+	for p := range after {
+		if !before[p] {
+			w.touchPortRow(w.View.Port(p))
+		}
+	}
+}
+
+// renumbered has everything compiled again that refers to the number of an interface: patches and tunnels are used by
+// flows of other objects.
+func (w *World) renumbered(d ovsdb.Diff[ovsdb.Interface]) {
+	i := d.New
+	if i == nil {
+		i = d.Old
+	}
+	if i.Name == w.Config.IntPatch || i.Name == w.Config.TunPatch {
+		w.mark(KindBridge, w.Config.IntegrationBridge)
+		w.mark(KindBridge, w.Config.TunnelBridge)
+	}
+	for physnet, bridge := range w.Config.Physical {
+		if i.Name == IntPatchName(bridge) || i.Name == PhysPatchName(bridge) {
+			w.mark(KindBridge, w.Config.IntegrationBridge)
+			w.mark(KindBridge, bridge)
+			w.markSegments(func(s *Segment) bool { return s.Physnet == physnet })
+		}
+	}
+	for _, e := range w.WantedEndpoints() {
+		if TunnelName(e) == i.Name {
+			w.mark(KindTunnel, e.String())
+			w.markSegments(func(s *Segment) bool { return s.Type == e.Type })
+		}
+	}
+}
+
+func ofport(i *ovsdb.Interface) int {
+	if i == nil || i.OFPort == nil {
+		return 0
+	}
+	return *i.OFPort
+}
+
+// vifOf reads an interface that stands for a Neutron port. One without both ids is somebody else's.
+func vifOf(i *ovsdb.Interface) (vif, bool) {
+	id, address := i.ExternalIDs["iface-id"], i.ExternalIDs["attached-mac"]
+	mac, err := neutron.ParseMAC(address)
+	return vif{id, mac}, id != "" && err == nil
+}
+
+// findVIF finds the interface of a port on the integration bridge, and whether there is one on any bridge. Of several the
+// one that the switch has made counts, then the one with the lowest name, so that the choice does not depend on order.
+func (w *World) findVIF(port string) (here *VIF, anywhere bool) {
+	for id := range w.vifsOf[port] {
+		v := w.vifs[id]
+		anywhere = true
+		i, p := w.View.Interface(id), w.View.PortOf(id)
+		if i == nil || p == nil {
+			continue
+		}
+		if br := w.View.BridgeOf(p.UUID); br == nil || br.Name != w.Config.IntegrationBridge {
+			continue
+		}
+		found := &VIF{Interface: id, Port: p.UUID, Name: i.Name, MAC: v.mac, Error: i.Error}
+		if n := ofport(i); n > 0 {
+			found.OFPort = uint32(n)
+		} else if n < 0 && found.Error == "" {
+			found.Error = "the switch could not open it"
+		}
+		if here == nil || (found.OFPort > 0) != (here.OFPort > 0) && found.OFPort > 0 || found.Name < here.Name {
+			here = found
+		}
+	}
+	return here, anywhere
+}
+
+// settlePort decides anew about a port.
+func (w *World) settlePort(id string) {
+	here, anywhere := w.findVIF(id)
+	p := w.ports[id]
+	if !anywhere {
+		if p != nil {
+			delete(w.ports, id)
+			w.leave(p)
+			w.mark(KindPort, id)
+		}
+		return
+	}
+	if p == nil {
+		p = &Port{ID: id}
+		w.ports[id] = p
+	}
+	p.VIF = here
+	next := w.decide(p)
+	if next.State != Wired && next.State != Down || next.Segment != p.Wiring.Segment {
+		w.leave(p)
+	}
+	p.Wiring = next
+	if next.State == Wired || next.State == Down {
+		w.join(p)
+	}
+	w.mark(KindPort, id)
+}
+
+// decide is the whole of the policy: what becomes of a port, given all that is known about it.
+func (w *World) decide(p *Port) Wiring {
+	d := p.Details
+	_, deleted := w.deleted[p.ID]
+	switch {
+	case p.VIF == nil:
+		return Wiring{State: Elsewhere, Reason: "plugged into a bridge that is not the integration bridge"}
+	case p.VIF.OFPort == 0 && p.VIF.Error != "":
+		return Wiring{State: Failed, Reason: "the switch has no port for it: " + p.VIF.Error}
+	case p.VIF.OFPort == 0:
+		return Wiring{State: Waiting, Reason: "the switch has not made the interface yet"}
+	case deleted:
+		return Wiring{State: Dead, Reason: "deleted in Neutron, but still plugged in"}
+	case d == nil && !p.Answered && !p.unknown:
+		return Wiring{State: Waiting, Reason: "the server has not told about it yet"}
+	case d == nil:
+		return Wiring{State: Dead, Reason: "the server does not know it"}
+	case len(d.BindingLevels) == 0 || d.BindingLevels[len(d.BindingLevels)-1].Segment.Value == nil:
+		return Wiring{State: Dead, Reason: "not bound to a segment"}
+	}
+	binding := active(d)
+	if binding == nil {
+		return Wiring{State: Dead, Reason: "no active binding on any host"}
+	}
+	if neutron.IsComputeOwned(d.DeviceOwner) && binding.Host != w.Config.Host && !migrating(binding) {
+		return Wiring{State: Dead, Reason: fmt.Sprintf("bound to host %s, not to this one", binding.Host)}
+	}
+	segment := d.BindingLevels[len(d.BindingLevels)-1].Segment.Value
+	key := SegmentKey{Network: d.NetworkID, ID: none}
+	if segment.SegmentationID != nil {
+		key.ID = *segment.SegmentationID
+	}
+	if reason := w.cannotCarry(segment); reason != "" {
+		return Wiring{State: Dead, Reason: reason}
+	}
+	if !d.AdminStateUp {
+		return Wiring{State: Down, Reason: "switched off by its administrator", Segment: key}
+	}
+	return Wiring{State: Wired, Reason: "bound to this host", Segment: key}
+}
+
+// migrating says whether the active binding names a host that the VM is on its way to.
+func migrating(b *neutron.Binding) bool {
+	var host string
+	return json.Unmarshal(b.Profile["migrating_to"], &host) == nil && host != ""
+}
+
+// Missing lists the ports that the server has to be asked about, and marks them as asked.
+func (w *World) Missing() []string {
+	var ids []string
+	for _, id := range w.PortIDs() {
+		if p := w.ports[id]; p.VIF != nil && !p.Asked && !p.Answered {
+			p.Asked = true
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// Ports takes the server's answer to a question about the given ports. A port that was asked for and is not among the
+// answers is one that the server does not know.
+func (w *World) Ports(asked []string, found []neutron.Port) {
+	for _, id := range asked {
+		if p := w.ports[id]; p != nil {
+			p.Asked, p.Answered, p.unknown = false, true, p.Details == nil
+			w.touched[id] = true
+		}
+	}
+	for i := range found {
+		w.learn(&found[i])
+	}
+}
+
+// Unanswered takes back that the ports were asked about: the question failed and will be asked again.
+func (w *World) Unanswered(asked []string) {
+	for _, id := range asked {
+		if p := w.ports[id]; p != nil {
+			p.Asked = false
+		}
+	}
+}
+
+// learn takes what the server says about a port, unless something newer is known. Equal revisions are taken: the server
+// changes some fields without counting.
+func (w *World) learn(d *neutron.Port) {
+	p := w.ports[d.ID]
+	if p == nil {
+		return // not plugged in here; when it is, the server is asked
+	}
+	if _, gone := w.deleted[d.ID]; gone {
+		return
+	}
+	if p.Details != nil && d.Revision < p.Details.Revision {
+		return
+	}
+	p.Details, p.Answered, p.unknown = d, true, false
+	w.touched[d.ID] = true
+}
+
+// Push takes news about objects. Most are about ports of other hosts and are dropped after a look at their id.
+func (w *World) Push(push *neutron.Push, now time.Time) error {
+	for _, o := range push.Objects {
+		var err error
+		switch push.Kind {
+		case neutron.KindPort:
+			err = w.pushPort(o, push.Event, now)
+		case neutron.KindNetwork:
+			err = w.pushNetwork(o, push.Event)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *World) pushPort(o neutron.Primitive, event neutron.Event, now time.Time) error {
+	var head struct {
+		ID string `json:"id"`
+	}
+	if err := json.Unmarshal(o.Data, &head); err != nil {
+		return fmt.Errorf("reading a pushed port: %w", err)
+	}
+	p := w.ports[head.ID]
+	if p == nil {
+		return nil
+	}
+	if event == neutron.Deleted {
+		w.deleted[head.ID] = now
+		p.Details = nil
+		w.touched[head.ID] = true
+		return nil
+	}
+	d := &neutron.Port{}
+	if err := o.Decode(neutron.KindPort, d); err != nil {
+		return err
+	}
+	w.learn(d)
+	return nil
+}
+
+// pushNetwork looks whether the segments of a network are still those that its ports are wired to. The server changes a
+// segmentation id without a word about the ports, so these have to be asked for again.
+func (w *World) pushNetwork(o neutron.Primitive, event neutron.Event) error {
+	if event == neutron.Deleted {
+		return nil // its ports go first
+	}
+	var n neutron.Network
+	if err := o.Decode(neutron.KindNetwork, &n); err != nil {
+		return err
+	}
+	for key, s := range w.segments {
+		if key.Network != n.ID || len(n.Segments) == 0 || has(n.Segments, s) {
+			continue
+		}
+		for id := range s.ports {
+			w.ports[id].Answered = false
+		}
+	}
+	return nil
+}
+
+func has(segments []neutron.Segment, s *Segment) bool {
+	for _, c := range segments {
+		id := none
+		if c.SegmentationID != nil {
+			id = *c.SegmentationID
+		}
+		if c.NetworkType == s.Type && id == s.Key.ID {
+			return true
+		}
+	}
+	return false
+}
+
+// Doubt says that news may have been missed: every port is asked about again. What is known stays in force meanwhile.
+func (w *World) Doubt() {
+	for _, p := range w.ports {
+		p.Answered = false
+	}
+}
