@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package parity
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestRecordingsReadBack(t *testing.T) {
+	dir := t.TempDir()
+	ofport := 5
+	config := &Recording{
+		Meta:   Meta{Name: "config-x", Config: "x", Hosts: []string{"hv1", "hv2"}, Doc: "Start.", Names: map[string]string{}},
+		Stages: []Stage{{Checkpoint: "start", Steps: []string{"agents start"}, Want: Snapshot{"hv1 br-int a", "hv1 call b", "hv2 br-int c"}}},
+	}
+	scenario := &Recording{
+		Meta: Meta{Name: "one", Config: "x", Hosts: []string{"hv1"}, Doc: "Some text.", Names: map[string]string{"id": "A"}},
+		Stages: []Stage{
+			{Checkpoint: "first", Steps: []string{"this", "that"}, Events: []Event{
+				{Hosts: []string{"hv1"}, Cast: "push", Topic: "t", Args: json.RawMessage(`{"a":"<->"}`)},
+				{Hosts: []string{"hv1"}, Rows: []RowChange{{Table: "Port", Name: "tap", OFPort: &ofport}}},
+			}, Want: Snapshot{"api port A", "hv1 br-int a", "hv1 br-int d", "hv1 call up"}},
+			{Checkpoint: "second", Steps: []string{"more"}, Want: Snapshot{"hv1 br-int d"}},
+		},
+	}
+	if err := config.Save(dir, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := scenario.Save(dir, config.Base(scenario.Hosts)); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []*Recording{config, scenario} {
+		got, err := Load(dir, want.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %s", want.Name, diff)
+		}
+	}
+	all, err := LoadAll(dir)
+	if err != nil || len(all) != 2 || !all[0].IsConfig() {
+		t.Errorf("all: %v, %v", all, err)
+	}
+}
+
+func TestCanonIsStable(t *testing.T) {
+	c := NewCanon()
+	c.ID("9e0b6f3c-1111-4222-8333-444455556666", 'b', 1)
+	c.Pair("10.250.1.12", "198.51.100.12")
+	got, err := c.JSON([]byte(`{"id": "9e0b6f3c-1111-4222-8333-444455556666", "updated_at": "now", "qos": null, "n": 12345678901234567,
+		"other": ["9e0b6f3c-aaaa-4222-8333-444455556666", "9e0b6f3c-aaaa-4222-8333-444455556666"], "ip": "10.250.1.12"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `{"id":"b0000001-0000-4000-8000-000000000000","ip":"198.51.100.12","n":12345678901234567,` +
+		`"other":["f0000001-0000-4000-8000-000000000000","f0000001-0000-4000-8000-000000000000"]}`
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestTestdata looks at the recordings that are kept: each can be read, is small, and has what a replay needs.
+func TestTestdata(t *testing.T) {
+	all, err := LoadAll("testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range all {
+		info, err := os.Stat(filepath.Join("testdata", r.Name+".txtar"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Size() > 40<<10 {
+			t.Errorf("%s has %d bytes", r.Name, info.Size())
+		}
+		if len(r.Hosts) == 0 || r.Doc == "" || len(r.Names) == 0 {
+			t.Errorf("%s lacks hosts, description or names", r.Name)
+		}
+		for _, s := range r.Stages {
+			if !slices.IsSorted(s.Want) {
+				t.Errorf("%s, %s: lines are not sorted", r.Name, s.Checkpoint)
+			}
+			for _, line := range s.Want {
+				if strings.Contains(line, "unknown") {
+					t.Errorf("%s, %s: a number without a name: %s", r.Name, s.Checkpoint, line)
+				}
+			}
+		}
+	}
+}
