@@ -54,7 +54,7 @@ $OVS_RUNDIR, else in the default run directory. Nothing is changed.`,
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&f.Target, "target", "", "where to connect instead of the bridge's socket: unix:PATH or tcp:HOST:PORT")
-	fl.StringVar(&f.Kind, "kind", "", "whose table names to use: int, tun or phys (by the bridge's name if not given)")
+	fl.StringVar(&f.Kind, "kind", "", "whose table names to use: int, int21, tun or phys (by the bridge if not given)")
 	fl.StringSliceVarP(&f.Tables, "table", "t", nil, "only these tables, by number or name")
 	fl.StringVarP(&f.Port, "port", "p", "", "only flows that concern this port, by number or name")
 	fl.StringVarP(&f.Text, "text", "x", "", "only flows whose text contains this")
@@ -71,15 +71,8 @@ func runFlows(ctx context.Context, out io.Writer, bridge string, f flowsFlags) e
 	if f.Kind != "" {
 		var ok bool
 		if v.kind, ok = tables.ParseKind(f.Kind); !ok {
-			return fmt.Errorf("--kind %q is none of int, tun, phys", f.Kind)
+			return fmt.Errorf("--kind %q is none of int, int21, tun, phys", f.Kind)
 		}
-	}
-	for _, t := range f.Tables {
-		n, err := v.table(t)
-		if err != nil {
-			return err
-		}
-		v.tables = append(v.tables, n)
 	}
 	target := f.Target
 	if target == "" {
@@ -98,10 +91,26 @@ func runFlows(ctx context.Context, out io.Writer, bridge string, f flowsFlags) e
 			return err
 		}
 	}
+	list, err := v.read(ctx, c, f.Kind == "")
+	if err != nil {
+		return err
+	}
+	for _, t := range f.Tables {
+		n, err := v.table(t)
+		if err != nil {
+			return err
+		}
+		v.tables = append(v.tables, n)
+	}
 	if f.Watch {
 		return v.watch(ctx, c)
 	}
-	return v.show(ctx, c, bridge)
+	list = slices.DeleteFunc(list, func(l flowLine) bool { return !v.selects(&l) })
+	if v.json {
+		return v.writeJSON(list)
+	}
+	v.write(bridge, list)
+	return nil
 }
 
 func (v *flowView) readPorts(ctx context.Context, c *openflow.Conn) error {
@@ -140,26 +149,25 @@ func (v *flowView) portNumber(s string) (uint32, error) {
 	return 0, fmt.Errorf("--port %q: the bridge has no such port", s)
 }
 
-// show prints the flows that are there.
-func (v *flowView) show(ctx context.Context, c *openflow.Conn, bridge string) error {
+// read returns all flows in the order of the pipeline. With refine it finds out which release's tables they use.
+func (v *flowView) read(ctx context.Context, c *openflow.Conn, refine bool) ([]flowLine, error) {
 	var list []flowLine
+	var used [256]bool
 	err := c.DumpFlows(ctx, openflow.Filter{Table: openflow.AllTables}, func(s *openflow.FlowStat) error {
 		l := newFlowLine(s.Entry())
 		l.Packets, l.Bytes, l.Seconds = s.Packets, s.Bytes, s.Duration.Seconds()
-		if v.selects(&l) {
-			list = append(list, l)
-		}
+		list = append(list, l)
+		used[l.Table] = true
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("reading flows: %w", err)
+		return nil, fmt.Errorf("reading flows: %w", err)
+	}
+	if refine {
+		v.kind = v.kind.Refine(func(table uint8) bool { return used[table] })
 	}
 	slices.SortFunc(list, func(a, b flowLine) int { return a.entry.Key().Compare(b.entry.Key()) })
-	if v.json {
-		return v.writeJSON(list)
-	}
-	v.write(bridge, list)
-	return nil
+	return list, nil
 }
 
 // watch prints changes until ctx or the connection ends.

@@ -57,21 +57,22 @@ func TestFlowsText(t *testing.T) {
 	v := newView(&out)
 	v.write("br-int", viewLines(t, v))
 	want := `br-int: 5 flows in 5 tables
+priority  packets  match → actions
 
 table 0 LOCAL_SWITCHING: 1 flow
-     0  any  → goto_table:58<PACKET_RATE_LIMIT>  0 packets
+       0        0  any  → goto_table:58<PACKET_RATE_LIMIT>
 
 table 60 TRANSIENT: 1 flow
-   100  in_port=3<tap3>  → load:0x3->NXM_NX_REG5[],load:0x7->NXM_NX_REG6[],resubmit(,71<BASE_EGRESS>)  0 packets
+     100        0  in_port=3<tap3>  → load:0x3->NXM_NX_REG5[],load:0x7->NXM_NX_REG6[],resubmit(,71<BASE_EGRESS>)
 
 table 71 BASE_EGRESS: 1 flow
-    65  ip,reg5=0x3,in_port=3<tap3>  → ct(table=72<RULES_EGRESS>,zone=NXM_NX_REG6[0..15])  0 packets
+      65        0  ip,reg5=0x3,in_port=3<tap3>  → ct(table=72<RULES_EGRESS>,zone=NXM_NX_REG6[0..15])
 
 table 82 RULES_INGRESS: 1 flow
-    77  tcp,reg5=0x4,tp_dst=80  → output:4<tap4>  0 packets
+      77        0  tcp,reg5=0x4,tp_dst=80  → output:4<tap4>
 
 table 200: 1 flow
-     1  in_port=9  → drop idle 30s  0 packets
+       1        0  in_port=9  → drop idle 30s
 `
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Error(diff)

@@ -152,6 +152,7 @@ func (v *flowView) write(bridge string, list []flowLine) {
 		byTable[l.Table]++
 	}
 	fmt.Fprintf(v.out, "%s: %s in %s\n", bridge, count(len(list), "flow"), count(len(byTable), "table"))
+	fmt.Fprintln(v.out, "priority  packets  match → actions")
 	w := tabwriter.NewWriter(v.out, 0, 0, 2, ' ', 0)
 	last := -1
 	for _, l := range list {
@@ -164,7 +165,7 @@ func (v *flowView) write(bridge string, list []flowLine) {
 		if match == "" {
 			match = "any"
 		}
-		fmt.Fprintf(w, "%6d\t%s\t→ %s%s\t%s\n", l.Priority, v.annotate(match), v.annotate(l.Actions), timeouts(l), packets(l))
+		fmt.Fprintf(w, "%8d %8s  %s\t→ %s%s\n", l.Priority, packets(l), v.annotate(match), v.annotate(l.Actions), timeouts(l))
 	}
 	_ = w.Flush()
 }
@@ -209,5 +210,5 @@ func packets(l flowLine) string {
 	if l.Packets == ^uint64(0) {
 		return "-"
 	}
-	return count(int(l.Packets), "packet")
+	return strconv.FormatUint(l.Packets, 10)
 }

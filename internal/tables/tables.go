@@ -14,6 +14,8 @@ const (
 	Physical Kind = iota
 	Integration
 	Tunnel
+	// Integration21 is the integration bridge of Neutron 20 and 21, whose packet rate limit is table 59.
+	Integration21
 )
 
 // KindOf guesses the kind of a bridge by its usual name.
@@ -27,7 +29,16 @@ func KindOf(bridge string) Kind {
 	return Physical
 }
 
-// ParseKind returns the kind with that name: int, tun or phys.
+// Refine tells the releases of an integration bridge apart by the tables that have flows: those before 22 use 59 and not
+// 58, those before 26 use 58 and not 59.
+func (k Kind) Refine(used func(table uint8) bool) Kind {
+	if k == Integration && used(59) && !used(58) {
+		return Integration21
+	}
+	return k
+}
+
+// ParseKind returns the kind with that name: int, tun, phys or int21.
 func ParseKind(s string) (Kind, bool) {
 	for k, name := range kindNames {
 		if name == s {
@@ -37,25 +48,36 @@ func ParseKind(s string) (Kind, bool) {
 	return Physical, false
 }
 
-var kindNames = [...]string{Physical: "phys", Integration: "int", Tunnel: "tun"}
+var kindNames = [...]string{Physical: "phys", Integration: "int", Tunnel: "tun", Integration21: "int21"}
 
-// String returns int, tun or phys.
+// String returns int, tun, phys or int21.
 func (k Kind) String() string { return kindNames[k] }
 
 // Name returns the name of a table, "" if it has none.
-func (k Kind) Name(table uint8) string { return names[k][table] }
+func (k Kind) Name(table uint8) string {
+	if k != Integration21 {
+		return names[k][table]
+	}
+	switch table {
+	case 58:
+		return ""
+	case 59:
+		return names[Integration][58]
+	}
+	return names[Integration][table]
+}
 
 // Number returns the table with that name, in any case of letters.
 func (k Kind) Number(name string) (uint8, bool) {
-	for n, s := range names[k] {
-		if strings.EqualFold(s, name) {
-			return n, true
+	for n := range 255 {
+		if s := k.Name(uint8(n)); s != "" && strings.EqualFold(s, name) {
+			return uint8(n), true
 		}
 	}
 	return 0, false
 }
 
-// names are those of Neutron 22 and later. In 20 and 21 the packet rate limit is table 59.
+// names are those of Neutron 22 and later.
 var names = [...]map[uint8]string{
 	Integration: {
 		0:  "LOCAL_SWITCHING",
