@@ -9,55 +9,55 @@ import "time"
 // must not call the Client.
 type Event interface{ event() }
 
-// Connected: the connection is up and everything that is served is consumed again.
+// Connected says that the connection is up and everything that is served is consumed again.
 type Connected struct {
 	Addr  string
 	TLS   string        // "" for none, else "unverified", "chain" (but not the host name) or "verified"
 	Setup time.Duration // from the first attempt of this round
 }
 
-// ConnectFailed: an attempt to connect failed; the next one follows after Next.
+// ConnectFailed says that an attempt to connect failed; the next one follows after Next.
 type ConnectFailed struct {
 	Addr string
 	Err  error
 	Next time.Duration
 }
 
-// Disconnected: an established connection is gone. Reconnecting has begun.
+// Disconnected says that an established connection is gone. Reconnecting has begun.
 type Disconnected struct {
 	Addr string
 	Err  error
 }
 
-// Gap: the private queue was lost and has been made anew, so messages may have been missed. It is reported once per
-// loss, after the new queue is bound and before its first message reaches the handler: whoever re-reads everything from
+// Gap says that the private queue was lost and has been made anew, so messages may have been missed. It is reported once
+// per loss, after the new queue is bound and before its first message reaches the handler: whoever re-reads everything from
 // then on misses nothing.
 type Gap struct{ Queue, Reason string }
 
-// Blocked: the broker is short of resources and does not take messages from this connection. Calls and casts wait,
+// Blocked says that the broker is short of resources and takes no messages from this connection. Calls and casts wait,
 // within their deadlines, until Unblocked.
 type Blocked struct{ Reason string }
 
 // Unblocked ends Blocked.
 type Unblocked struct{}
 
-// SetupFailed: the broker refused to let a queue or exchange be made or consumed. It is tried again after Next.
+// SetupFailed says that the broker refused to let a queue or exchange be made or consumed. It is tried again after Next.
 type SetupFailed struct {
 	Queue string
 	Err   error
 	Next  time.Duration
 }
 
-// Fallback: an exchange or queue exists with another durability than configured, and was used as it is.
+// Fallback says that an exchange or queue exists with another durability than configured, and was used as it is.
 type Fallback struct{ Name, Reason string }
 
-// Dropped: an incoming message was not delivered to the handler: it could not be decoded.
+// Dropped says that an incoming message did not go to the handler because it could not be decoded.
 type Dropped struct {
 	Exchange, RoutingKey string
 	Err                  error
 }
 
-// ReplyAbandoned: a reply could not be delivered because the caller's queue no longer exists.
+// ReplyAbandoned says that a reply could not be delivered because the caller's queue no longer exists.
 type ReplyAbandoned struct {
 	Queue, Method string
 	Err           error

@@ -7,6 +7,7 @@ package messaging_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -137,7 +138,7 @@ func open(t *testing.T, b *broker.Broker, program, host string, options ...func(
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		if err := c.Close(ctx); err != nil && err != messaging.ErrClosed {
+		if err := c.Close(ctx); err != nil && !errors.Is(err, messaging.ErrClosed) {
 			t.Errorf("Close: %v", err)
 		}
 	})

@@ -17,7 +17,9 @@ type Password string
 
 const masked = "***"
 
-func (Password) String() string               { return masked }
+func (Password) String() string { return masked }
+
+// MarshalText covers JSON.
 func (Password) MarshalText() ([]byte, error) { return []byte(masked), nil }
 
 // Format covers all verbs, also those that make no sense for a text.
@@ -135,7 +137,7 @@ func parseHost(s string) (Host, error) {
 		h.Username, h.Password = unquotePercent(user), Password(unquotePercent(pass))
 		s = s[i+1:]
 	}
-	port := ""
+	var port string
 	switch {
 	case strings.HasPrefix(s, "["):
 		end := strings.IndexByte(s, ']')
