@@ -142,7 +142,7 @@ func (s *state) fill() error {
 		if err != nil {
 			return fmt.Errorf("finding a free port: %w", err)
 		}
-		defer l.Close()
+		defer func() { _ = l.Close() }()
 		*w.port = l.Addr().(*net.TCPAddr).Port
 	}
 	cookie := make([]byte, 16)

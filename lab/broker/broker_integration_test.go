@@ -28,7 +28,7 @@ func TestLifeOfANode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer b.Kill()
+	defer func() { _ = b.Kill() }()
 	pid := b.PID()
 
 	again, err := broker.Start(ctx, broker.Config{Dir: dir})
@@ -43,7 +43,7 @@ func TestLifeOfANode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
+	defer func() { _ = c.Close() }()
 	ch, err := c.Channel()
 	if err != nil {
 		t.Fatal(err)
@@ -92,13 +92,13 @@ func TestStartSaysWhyItFailed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	defer func() { _ = l.Close() }()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	cfg := broker.Config{Dir: t.TempDir(), Port: l.Addr().(*net.TCPAddr).Port, Password: "hunter2hunter2"}
 	b, err := broker.Start(ctx, cfg)
 	if err == nil {
-		b.Kill()
+		_ = b.Kill()
 		t.Fatal("started on a port that is taken")
 	}
 	if !strings.Contains(err.Error(), "eaddrinuse") {

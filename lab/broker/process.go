@@ -148,7 +148,7 @@ func (b *Broker) spawn(name, path string, args ...string) error {
 	if err != nil {
 		return fmt.Errorf("starting %s: %w", name, err)
 	}
-	defer out.Close()
+	defer func() { _ = out.Close() }()
 	cmd := exec.Command(path, args...)
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = b.env(), b.s.Dir, out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

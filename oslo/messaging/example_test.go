@@ -50,7 +50,7 @@ func ExampleClient_Call() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	defer c.Close(ctx)
+	defer func() { _ = c.Close(ctx) }()
 
 	var alive bool
 	err = c.Call(ctx, messaging.Target{Topic: "q-reports-plugin", Version: "1.2"}, "has_alive_neutron_server", nil, &alive)

@@ -33,7 +33,7 @@ func newProxy(t *testing.T, target string) *proxy {
 	p := &proxy{l: l, target: target, conns: map[net.Conn]bool{}}
 	p.wg.Go(p.accept)
 	t.Cleanup(func() {
-		l.Close()
+		_ = l.Close()
 		p.cut()
 		p.wg.Wait()
 	})
@@ -50,12 +50,12 @@ func (p *proxy) accept() {
 		refuse := p.refusing
 		p.mu.Unlock()
 		if refuse {
-			in.Close()
+			_ = in.Close()
 			continue
 		}
 		out, err := net.Dial("tcp", p.target)
 		if err != nil {
-			in.Close()
+			_ = in.Close()
 			continue
 		}
 		p.mu.Lock()
@@ -82,8 +82,8 @@ func (p *proxy) copy(dst, src net.Conn) {
 			break
 		}
 	}
-	dst.Close()
-	src.Close()
+	_ = dst.Close()
+	_ = src.Close()
 	p.mu.Lock()
 	delete(p.conns, src)
 	delete(p.conns, dst)
@@ -98,7 +98,7 @@ func (p *proxy) cut() {
 		if t, ok := c.(*net.TCPConn); ok {
 			_ = t.SetLinger(0)
 		}
-		c.Close()
+		_ = c.Close()
 	}
 }
 

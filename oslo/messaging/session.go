@@ -98,7 +98,7 @@ func (c *Client) connect(host Host) (*session, error) {
 		return nil, err
 	}
 	live := &liveConn{Conn: raw, idle: handshakeTimeout}
-	stop := context.AfterFunc(ctx, func() { raw.Close() })
+	stop := context.AfterFunc(ctx, func() { _ = raw.Close() })
 	defer stop()
 
 	r := &c.cfg.Rabbit
@@ -115,7 +115,7 @@ func (c *Client) connect(host Host) (*session, error) {
 		},
 	})
 	if err != nil {
-		raw.Close()
+		_ = raw.Close()
 		if ctx.Err() != nil {
 			err = ctx.Err()
 		}
@@ -146,12 +146,12 @@ func (c *Client) dial(ctx context.Context, host Host) (net.Conn, string, error) 
 	}
 	cfg, verified, err := c.cfg.Rabbit.tlsConfig(host.Name)
 	if err != nil {
-		conn.Close()
+		_ = conn.Close()
 		return nil, "", err
 	}
 	t := tls.Client(conn, cfg)
 	if err := t.HandshakeContext(ctx); err != nil {
-		conn.Close()
+		_ = conn.Close()
 		return nil, "", fmt.Errorf("TLS handshake with %s: %w", host.Addr(), err)
 	}
 	return t, verified, nil
@@ -189,7 +189,7 @@ func (s *session) watch(closed chan *amqp.Error) {
 func (s *session) kill(why error) {
 	s.killOnce.Do(func() {
 		s.killErr = why
-		s.raw.Close()
+		_ = s.raw.Close()
 	})
 }
 
