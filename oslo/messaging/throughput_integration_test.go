@@ -28,7 +28,10 @@ func TestThroughputBesidePython(t *testing.T) {
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = func() { in.Close(); _ = server.Wait() }() }()
+	defer func() {
+		_ = in.Close()
+		_ = server.Wait()
+	}()
 	eventually(t, 20*time.Second, "server ready", func() bool {
 		for _, q := range queuesOf(t, shared, "bench") {
 			if q.Name == "bench" && q.Consumers == 1 {
