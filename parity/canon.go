@@ -49,8 +49,16 @@ func (c *Canon) Text(s string) string {
 
 // dropped are the keys of objects in messages that no agent reads, or that tell the time of the run.
 var dropped = map[string]bool{
-	"versioned_object.changes": true, "created_at": true, "updated_at": true, "description": true,
-	"project_id": true, "tenant_id": true, "dns": true, "distributed_bindings": true,
+	"versioned_object.changes": true, "versioned_object.namespace": true, "created_at": true, "updated_at": true,
+	"description": true, "project_id": true, "tenant_id": true, "dns": true, "dhcp_options": true, "distributed_bindings": true,
+	"standard_attr_id": true, "availability_zones": true, "availability_zone_hints": true, "tags": true,
+	"hosts": true, "is_dynamic": true, "segment_index": true, "driver": true, "vif_details": true,
+}
+
+// parts are the kinds of objects that repeat the id of the object they are part of.
+var parts = map[any]bool{
+	"PortBinding": true, "PortBindingLevel": true, "IPAllocation": true, "PortSecurity": true, "NetworkSegment": true,
+	"AllowedAddressPair": true, "NetworkPortSecurity": true,
 }
 
 // JSON returns a message with stable identifiers and without what no agent reads.
@@ -71,6 +79,11 @@ func (c *Canon) JSON(data []byte) (json.RawMessage, error) {
 func slim(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
+		if data, ok := v["versioned_object.data"].(map[string]any); ok && parts[v["versioned_object.name"]] {
+			for _, k := range []string{"port_id", "network_id", "segment_id"} {
+				delete(data, k)
+			}
+		}
 		for k, x := range v {
 			if dropped[k] || x == nil {
 				delete(v, k)

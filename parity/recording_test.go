@@ -96,3 +96,21 @@ func TestTestdata(t *testing.T) {
 		}
 	}
 }
+
+func TestObjectsFollowThePushes(t *testing.T) {
+	o := NewObjects()
+	push := func(event, name string) Event {
+		return Event{Cast: "push", Args: json.RawMessage(`{"event_type":"` + event + `","resource_list":[{"versioned_object.name":"Port",` +
+			`"versioned_object.data":{"id":"x","name":"` + name + `"}}]}`)}
+	}
+	for _, step := range []struct{ event, name, want string }{
+		{"updated", "one", "one"}, {"updated", "two", "two"}, {"deleted", "", ""},
+	} {
+		if err := o.Apply(push(step.event, step.name)); err != nil {
+			t.Fatal(err)
+		}
+		if got := string(o.Pull("Port", "x")); (step.want == "") != (got == "") || !strings.Contains(got, step.want) {
+			t.Errorf("after %v: %s", step, got)
+		}
+	}
+}

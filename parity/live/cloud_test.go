@@ -122,6 +122,9 @@ func (c *cloud) start(ctx context.Context, kind lab.AgentKind, cfg *config) erro
 	}
 	c.journal.drain()
 	c.journal.setRunning(names)
+	for _, h := range hosts {
+		c.journal.changed(h.Name(), h.initial())
+	}
 	return all(hosts, func(h *host) error {
 		h.forget()
 		return h.StartAgent(ctx, kind, cfg.options(h.Name())...)

@@ -152,6 +152,14 @@ func (h *host) foreign() []parity.RowChange {
 	return changes
 }
 
+// initial lists all foreign rows, for an agent that is about to start, and begins to count incarnations anew.
+func (h *host) initial() []parity.RowChange {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.known, h.lives = map[string]*row{}, map[string]int{}
+	return h.foreign()
+}
+
 // names returns what is known about the numbers on this host; identifiers come on top.
 func (h *host) names() *parity.Names {
 	h.mu.Lock()
