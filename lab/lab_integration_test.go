@@ -27,7 +27,7 @@ import (
 
 // TestLab goes through the life of one lab; each part builds on the one before.
 func TestLab(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
 	dir, err := os.MkdirTemp("/tmp", "pblab")
 	if err != nil {
