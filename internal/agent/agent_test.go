@@ -106,7 +106,7 @@ func (b *fakeBroker) sent() []neutron.AgentState {
 
 type fakeSwitch struct{ changes chan *ovsdb.Batch }
 
-func (s *fakeSwitch) Run(ctx context.Context)      { <-ctx.Done() }
+func (s *fakeSwitch) Run(ctx context.Context) { <-ctx.Done() }
 func (s *fakeSwitch) CommitAll(_ context.Context, txs []*ovsdb.Tx) (ovsdb.Result, []error) {
 	errs := make([]error, len(txs))
 	for i := range errs {

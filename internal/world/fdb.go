@@ -129,6 +129,9 @@ func (w *World) FDBRemove(m *neutron.FDBRemove) {
 }
 
 func (w *World) eachEntry(networks map[string]neutron.FDBNetwork, do func(*Segment, netip.Addr, neutron.FDBEntry)) {
+	if !w.Config.L2Population {
+		return
+	}
 	for network, n := range networks {
 		key := SegmentKey{network, none}
 		if n.SegmentationID != nil {
@@ -156,11 +159,14 @@ func (w *World) markEntry(s *Segment, endpoint netip.Addr, e neutron.FDBEntry) {
 	} else {
 		w.mark(KindStation, stationID(s.Key, e.MAC))
 	}
-	w.mark(KindTunnel, Endpoint{s.Type, endpoint}.String())
+	w.markTunnel(Endpoint{s.Type, endpoint})
 }
 
 // FDBChange takes changed IP addresses of stations that are known.
 func (w *World) FDBChange(m *neutron.FDBChange) {
+	if !w.Config.L2Population {
+		return
+	}
 	for network, endpoints := range m.Networks {
 		for _, s := range w.segments {
 			if s.Key.Network != network || !s.Tunnelled() {
@@ -217,7 +223,7 @@ func (w *World) setEndpoint(e Endpoint, up bool) {
 		delete(w.endpoints, e)
 	}
 	if !w.Config.L2Population {
-		w.mark(KindTunnel, e.String())
+		w.markTunnel(e)
 		w.markSegments(func(s *Segment) bool { return s.Type == e.Type })
 	}
 }

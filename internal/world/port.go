@@ -185,11 +185,9 @@ func (w *World) renumbered(d ovsdb.Diff[ovsdb.Interface]) {
 			w.markSegments(func(s *Segment) bool { return s.Physnet == physnet })
 		}
 	}
-	for _, e := range w.WantedEndpoints() {
-		if TunnelName(e) == i.Name {
-			w.mark(KindTunnel, e.String())
-			w.markSegments(func(s *Segment) bool { return s.Type == e.Type })
-		}
+	if e, ok := w.tunnels[i.Name]; ok {
+		w.markTunnel(e)
+		w.markSegments(func(s *Segment) bool { return s.Type == e.Type })
 	}
 }
 

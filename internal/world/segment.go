@@ -129,7 +129,7 @@ func (w *World) settleSegments() {
 		}
 		w.markSegment(key, s)
 		for _, e := range s.fdb.endpoints() {
-			w.mark(KindTunnel, Endpoint{s.Type, e}.String())
+			w.markTunnel(Endpoint{s.Type, e})
 		}
 		delete(w.segments, key)
 		w.vlans.release(key)

@@ -51,7 +51,8 @@ type World struct {
 	deleted   map[string]time.Time // tombstones, by port id
 	segments  map[SegmentKey]*Segment
 	vlans     vlans
-	endpoints map[Endpoint]bool // of other hosts, as the server announced them
+	endpoints map[Endpoint]bool   // of other hosts, as the server announced them
+	tunnels   map[string]Endpoint // by the name of their port, all that there ever were
 
 	touched map[string]bool // ports to look at again
 	dirty   map[Object]bool
@@ -62,7 +63,7 @@ func New(cfg Config) *World {
 	return &World{
 		Config: cfg, View: ovsdb.NewView(),
 		ports: map[string]*Port{}, vifs: map[ovsdb.UUID]vif{}, vifsOf: map[string]map[ovsdb.UUID]bool{}, deleted: map[string]time.Time{},
-		segments: map[SegmentKey]*Segment{}, vlans: newVLANs(), endpoints: map[Endpoint]bool{},
+		segments: map[SegmentKey]*Segment{}, vlans: newVLANs(), endpoints: map[Endpoint]bool{}, tunnels: map[string]Endpoint{},
 		touched: map[string]bool{}, dirty: map[Object]bool{},
 	}
 }
@@ -100,6 +101,11 @@ func (o Object) Compare(p Object) int {
 
 func (w *World) mark(kind ObjectKind, id string) { w.dirty[Object{kind, id}] = true }
 
+func (w *World) markTunnel(e Endpoint) {
+	w.tunnels[TunnelName(e)] = e
+	w.mark(KindTunnel, e.String())
+}
+
 // Settle works out what follows from the news and returns the objects that may have changed, in a stable order: bridges,
 // ports, segments, tunnels, stations. An object that is gone is returned too; it compiles to nothing.
 func (w *World) Settle() []Object {
@@ -130,7 +136,7 @@ func (w *World) Everything() []Object {
 		w.markSegment(key, s)
 	}
 	for _, e := range w.WantedEndpoints() {
-		w.mark(KindTunnel, e.String())
+		w.markTunnel(e)
 	}
 	return w.Settle()
 }
