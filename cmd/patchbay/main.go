@@ -42,7 +42,7 @@ func newRootCommand() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newAgentCommand())
+	root.AddCommand(newAgentCommand(), newConfigCommand(), newFlowsCommand())
 	return root
 }
 
