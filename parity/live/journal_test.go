@@ -120,6 +120,9 @@ func (j *journal) published(p broker.Published) {
 }
 
 func (j *journal) casted(p broker.Published, m message) {
+	if len(p.Queues) == 0 {
+		return // nobody listens, such as to l2population's entries without l2population
+	}
 	topic, fanout := strings.CutSuffix(p.Exchange, "_fanout")
 	hosts := slices.Clone(j.running)
 	if !fanout {
