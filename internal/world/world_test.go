@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package world
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/patchbay-sdn/patchbay/internal/neutron"
+	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+)
+
+func TestNamesAreTheContract(t *testing.T) {
+	for got, want := range map[string]string{
+		IntPatchName("br-ex"):                       "int-br-ex",
+		PhysPatchName("br-physical-very-long"):      "phy-br-ph9a026c",
+		TunnelName(endpoint("vxlan/172.16.100.51")): "vxlan-ac106433",
+		TunnelName(endpoint("geneve/2001:db8::1")):  "geneve-d3wbibj5",
+		TunnelName(endpoint("gre/10.0.0.1")):        "gre-0a000001",
+	} {
+		if len(got) > maxName {
+			t.Errorf("%s is too long", got)
+		}
+		if got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
+func endpoint(s string) Endpoint {
+	e, ok := ParseEndpoint(s)
+	if !ok {
+		panic(s)
+	}
+	return e
+}
+
+func config() Config {
+	return Config{
+		Host: "hv1", IntegrationBridge: "br-int", TunnelBridge: "br-tun", IntPatch: "patch-tun", TunPatch: "patch-int",
+		Physical: map[string]string{"physnet1": "br-ex"}, TunnelTypes: []string{"vxlan"}, LocalIP: netip.MustParseAddr("10.0.0.1"),
+		L2Population: true,
+	}
+}
+
+// plugged is a world with one port on a bridge.
+func plugged(bridge string, ofport *int, iface ovsdb.Interface) *World {
+	w := New(config())
+	iface.UUID, iface.Name, iface.OFPort = "i", "tap1", ofport
+	iface.ExternalIDs = map[string]string{"iface-id": "p1", "attached-mac": "fa:16:3e:00:00:01"}
+	w.Switch(&ovsdb.Batch{
+		Seq: 1, Kind: ovsdb.Initial,
+		Bridges:    []ovsdb.Diff[ovsdb.Bridge]{{New: &ovsdb.Bridge{UUID: "b", Name: bridge, Ports: []ovsdb.UUID{"p"}}}},
+		Ports:      []ovsdb.Diff[ovsdb.Port]{{New: &ovsdb.Port{UUID: "p", Name: "tap1", Interfaces: []ovsdb.UUID{"i"}}}},
+		Interfaces: []ovsdb.Diff[ovsdb.Interface]{{New: &iface}},
+	})
+	w.Settle()
+	return w
+}
+
+func bound(change func(*neutron.Port)) neutron.Port {
+	id := 7
+	p := neutron.Port{
+		ID: "p1", NetworkID: "n1", AdminStateUp: true, DeviceOwner: "compute:nova", Revision: 5,
+		Bindings:      neutron.List[neutron.Binding]{{Host: "hv1", Status: "ACTIVE"}},
+		BindingLevels: neutron.List[neutron.BindingLevel]{{Host: "hv1", Segment: neutron.Maybe[neutron.Segment]{Value: &neutron.Segment{NetworkType: "vxlan", SegmentationID: &id}}}},
+	}
+	if change != nil {
+		change(&p)
+	}
+	return p
+}
+
+func TestDecisions(t *testing.T) {
+	one, failed := 1, -1
+	for _, c := range []struct {
+		name   string
+		bridge string
+		ofport *int
+		answer []neutron.Port // nil: not asked; empty: unknown
+		state  State
+		reason string
+	}{
+		{"on a trunk bridge", "tbr-1", &one, nil, Elsewhere, "not the integration bridge"},
+		{"no number yet", "br-int", nil, []neutron.Port{bound(nil)}, Waiting, "has not made the interface"},
+		{"number -1", "br-int", &failed, []neutron.Port{bound(nil)}, Failed, "no such device"},
+		{"not told yet", "br-int", &one, nil, Waiting, "not told"},
+		{"unknown", "br-int", &one, []neutron.Port{}, Dead, "does not know it"},
+		{"unbound", "br-int", &one, []neutron.Port{bound(func(p *neutron.Port) { p.BindingLevels = nil })}, Dead, "not bound to a segment"},
+		{"no segment", "br-int", &one, []neutron.Port{bound(func(p *neutron.Port) { p.BindingLevels[0].Segment.Value = nil })}, Dead, "not bound to a segment"},
+		{"no active binding", "br-int", &one, []neutron.Port{bound(func(p *neutron.Port) { p.Bindings[0].Status = "INACTIVE" })}, Dead, "no active binding"},
+		{"another host's VM", "br-int", &one, []neutron.Port{bound(func(p *neutron.Port) { p.Bindings[0].Host = "hv2" })}, Dead, "bound to host hv2"},
+		{"another host's VM on its way", "br-int", &one, []neutron.Port{bound(func(p *neutron.Port) {
+			p.Bindings[0].Host = "hv2"
+			p.Bindings[0].Profile = neutron.EmbeddedJSON{"migrating_to": []byte(`"hv1"`)}
+		})}, Wired, "bound to this host"},
+		{"router bound elsewhere", "br-int", &one, []neutron.Port{bound(func(p *neutron.Port) {
+			p.Bindings[0].Host, p.DeviceOwner = "hv2", "network:router_interface"
+		})}, Wired, ""},
+		{"switched off", "br-int", &one, []neutron.Port{bound(func(p *neutron.Port) { p.AdminStateUp = false })}, Down, "administrator"},
+		{"tunnel type not here", "br-int", &one, []neutron.Port{bound(func(p *neutron.Port) { p.BindingLevels[0].Segment.Value.NetworkType = "gre" })}, Dead, "tunnel_types"},
+		{"no bridge for it", "br-int", &one, []neutron.Port{bound(func(p *neutron.Port) {
+			p.BindingLevels[0].Segment.Value.NetworkType, p.BindingLevels[0].Segment.Value.PhysicalNetwork = "vlan", "other"
+		})}, Dead, "bridge_mappings has no bridge for its physical network other"},
+		{"wired", "br-int", &one, []neutron.Port{bound(nil)}, Wired, ""},
+	} {
+		w := plugged(c.bridge, c.ofport, ovsdb.Interface{Error: map[bool]string{true: "no such device"}[c.ofport == &failed]})
+		if c.answer != nil {
+			w.Ports([]string{"p1"}, c.answer)
+		}
+		w.Settle()
+		got := w.Port("p1").Wiring
+		if got.State != c.state || !strings.Contains(got.Reason, c.reason) {
+			t.Errorf("%s: %s (%s), want %s (%s)", c.name, got.State, got.Reason, c.state, c.reason)
+		}
+	}
+}
+
+func TestLateNewsDoNotBringADeletedPortBack(t *testing.T) {
+	one := 1
+	w := plugged("br-int", &one, ovsdb.Interface{})
+	w.Ports([]string{"p1"}, []neutron.Port{bound(nil)})
+	w.Settle()
+	now := time.Unix(1000, 0)
+	gone := &neutron.Push{Kind: neutron.KindPort, Event: neutron.Deleted, Objects: []neutron.Primitive{{Name: "Port", Data: []byte(`{"id":"p1"}`)}}}
+	if err := w.Push(gone, now); err != nil {
+		t.Fatal(err)
+	}
+	w.Ports([]string{"p1"}, []neutron.Port{bound(nil)}) // an answer that was on its way
+	w.Settle()
+	if got := w.Port("p1").Wiring; got.State != Dead || !strings.Contains(got.Reason, "deleted") {
+		t.Errorf("%s (%s)", got.State, got.Reason)
+	}
+	w.Expire(now.Add(tombstoneLife + time.Second))
+	if len(w.deleted) != 0 {
+		t.Error("the tombstone is kept for ever")
+	}
+}
+
+func TestOlderRevisionsAreIgnored(t *testing.T) {
+	one := 1
+	w := plugged("br-int", &one, ovsdb.Interface{})
+	w.Ports([]string{"p1"}, []neutron.Port{bound(nil)})
+	w.Ports([]string{"p1"}, []neutron.Port{bound(func(p *neutron.Port) { p.Revision, p.AdminStateUp = 4, false })})
+	w.Settle()
+	if got := w.Port("p1").Wiring; got.State != Wired {
+		t.Errorf("%s (%s)", got.State, got.Reason)
+	}
+}
+
+func TestForeignPortsCostNoMemory(t *testing.T) {
+	one := 1
+	w := plugged("br-int", &one, ovsdb.Interface{})
+	push := &neutron.Push{Kind: neutron.KindPort, Event: neutron.Updated, Objects: []neutron.Primitive{{Name: "Port", Data: []byte(`{"id":"other","mac_address":"x"}`)}}}
+	if err := w.Push(push, time.Now()); err != nil || len(w.ports) != 1 || len(w.Settle()) != 0 {
+		t.Errorf("%v, %d ports", err, len(w.ports))
+	}
+}
+
+func TestLocalVLANsAreReadBack(t *testing.T) {
+	w := New(config())
+	one, tag := 1, 77
+	w.Switch(&ovsdb.Batch{
+		Seq: 1, Kind: ovsdb.Initial,
+		Bridges: []ovsdb.Diff[ovsdb.Bridge]{{New: &ovsdb.Bridge{UUID: "b", Name: "br-int", Ports: []ovsdb.UUID{"p"}}}},
+		Ports: []ovsdb.Diff[ovsdb.Port]{{New: &ovsdb.Port{
+			UUID: "p", Name: "tap1", Interfaces: []ovsdb.UUID{"i"}, Tag: &tag,
+			OtherConfig: map[string]string{"net_uuid": "n1", "segmentation_id": "7"},
+		}}},
+		Interfaces: []ovsdb.Diff[ovsdb.Interface]{{New: &ovsdb.Interface{
+			UUID: "i", Name: "tap1", OFPort: &one, ExternalIDs: map[string]string{"iface-id": "p1", "attached-mac": "fa:16:3e:00:00:01"},
+		}}},
+	})
+	w.Settle()
+	w.Ports([]string{"p1"}, []neutron.Port{bound(nil)})
+	w.Settle()
+	if got := w.Port("p1").Wiring; got.VLAN != 77 {
+		t.Errorf("VLAN %d, want the 77 that the port bears", got.VLAN)
+	}
+}
+
+func TestChangedSegmentationIsAskedFor(t *testing.T) {
+	one := 1
+	w := plugged("br-int", &one, ovsdb.Interface{})
+	_ = w.Missing()
+	w.Ports([]string{"p1"}, []neutron.Port{bound(nil)})
+	w.Settle()
+	push := func(id int) *neutron.Push {
+		data := []byte(`{"id":"n1","segments":[{"versioned_object.data":{"network_type":"vxlan","segmentation_id":` + map[int]string{7: "7", 8: "8"}[id] + `}}]}`)
+		return &neutron.Push{Kind: neutron.KindNetwork, Event: neutron.Updated, Objects: []neutron.Primitive{{Name: "Network", Data: data}}}
+	}
+	if err := w.Push(push(7), time.Now()); err != nil || len(w.Missing()) != 0 {
+		t.Errorf("a network that was only renamed made us ask: %v", err)
+	}
+	if err := w.Push(push(8), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.Missing(); len(got) != 1 || w.Port("p1").Wiring.State != Wired {
+		t.Errorf("asks for %v, port %s", got, w.Port("p1").Wiring.State)
+	}
+}
+
+func TestVLANsRunOut(t *testing.T) {
+	v := newVLANs()
+	for i := range maxVLAN {
+		if _, ok := v.take(SegmentKey{"n", i}); !ok {
+			t.Fatalf("no VLAN for segment %d", i)
+		}
+	}
+	if _, ok := v.take(SegmentKey{"n", maxVLAN}); ok {
+		t.Error("more VLANs than there are")
+	}
+	v.release(SegmentKey{"n", 100})
+	if n, ok := v.take(SegmentKey{"m", 1}); !ok || n != 101 {
+		t.Errorf("got %d, %v, want the one that was given back", n, ok)
+	}
+}
