@@ -16,7 +16,7 @@ import (
 type Config struct {
 	URL      URL
 	Exchange string // control_exchange; default "openstack"
-	Rabbit   Rabbit // start from DefaultRabbit; the URL's query is applied on top
+	Rabbit   Rabbit // default DefaultRabbit; the URL's query is applied on top
 
 	Program string // names the connection and the queues, e.g. "neutron-openvswitch-agent"
 	Host    string // the server name that directed messages carry, e.g. DEFAULT.host
@@ -34,7 +34,8 @@ type Config struct {
 	// Instance tells apart several clients of one program on one host, when use_queue_manager makes queue names
 	// stable; default 1.
 	Instance int
-	// MaxInFlight bounds the calls that wait for a reply; further calls wait for their turn. Default 1024.
+	// MaxInFlight bounds the calls that wait for a reply, and the replies being sent; further ones wait for their turn.
+	// Default 1024.
 	MaxInFlight int
 	// MaxMessage bounds the size of a received message after decompression; default 256 MiB.
 	MaxMessage int64
@@ -48,6 +49,9 @@ type Config struct {
 }
 
 func (cfg *Config) fill() error {
+	if cfg.Rabbit == (Rabbit{}) {
+		cfg.Rabbit = DefaultRabbit()
+	}
 	for name, value := range cfg.URL.Query {
 		if err := cfg.Rabbit.Set(name, value); err != nil {
 			return fmt.Errorf("transport URL: %w", err)
@@ -55,6 +59,9 @@ func (cfg *Config) fill() error {
 	}
 	if err := cfg.Rabbit.validate(); err != nil {
 		return err
+	}
+	if cfg.Rabbit.RetryInterval <= 0 {
+		cfg.Rabbit.RetryInterval = time.Second
 	}
 	if cfg.Program == "" || cfg.Host == "" {
 		return errors.New("messaging: Config.Program and Config.Host are required")
@@ -103,7 +110,9 @@ type Client struct {
 	timeouts timeouts
 	slots    chan struct{} // one per call in flight
 	work     chan job
-	gone     goneQueues
+	// replySlots bounds the replies on their way out.
+	replySlots chan struct{}
+	gone       goneQueues
 
 	eventMu sync.Mutex
 
@@ -138,16 +147,18 @@ func Open(cfg Config) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{
-		cfg:     cfg,
-		layout:  newLayout(&cfg, newID),
-		hosts:   cfg.URL.hosts(),
-		seen:    newSeenIDs(seenMax),
-		slots:   make(chan struct{}, cfg.MaxInFlight),
-		work:    make(chan job),
-		changed: make(chan struct{}),
-		waiters: map[string]chan *wire{},
-		feeds:   map[string]*feed{},
-		ran:     make(chan struct{}),
+		cfg:    cfg,
+		layout: newLayout(&cfg, newID),
+		hosts:  cfg.URL.hosts(),
+		seen:   newSeenIDs(seenMax),
+		slots:  make(chan struct{}, cfg.MaxInFlight),
+		work:   make(chan job),
+
+		replySlots: make(chan struct{}, cfg.MaxInFlight),
+		changed:    make(chan struct{}),
+		waiters:    map[string]chan *wire{},
+		feeds:      map[string]*feed{},
+		ran:        make(chan struct{}),
 	}
 	c.timeouts.initial, c.timeouts.max = cfg.Timeout, cfg.MaxTimeout
 	if cfg.Rabbit.TLS {

@@ -129,8 +129,12 @@ func (s *session) apply(first bool) error {
 	}
 	for name, r := range s.readers {
 		if !slices.Contains(feeds, r.feed) {
-			// The topic of a shared queue or stream is no longer served; the queue stays for others.
+			// The topic of a shared queue or stream is no longer served; the queue stays for others. So does our channel,
+			// until the connection ends: messages being handled are yet to be acknowledged on it.
 			delete(s.readers, name)
+			c.mu.Lock()
+			delete(c.feeds, name)
+			c.mu.Unlock()
 			if err := r.ch.Cancel(r.tag, false); err != nil {
 				return &setupError{name, err}
 			}
@@ -257,14 +261,14 @@ func (s *session) declareQueue(f *feed) error {
 
 // ensureExchange declares an exchange once per connection.
 func (s *session) ensureExchange(e exchange) error {
-	s.pubMu.Lock()
-	known := s.declared[e.name]
-	s.pubMu.Unlock()
-	if known {
+	if s.knows(e) {
 		return nil
 	}
 	declare := func(durable bool) error {
 		return s.declaring(func(ch *amqp.Channel) error {
+			if s.knows(e) {
+				return nil // of many that wait here only the first one asks the broker
+			}
 			return ch.ExchangeDeclare(e.name, e.kind, durable, e.autoDelete, false, false, nil)
 		})
 	}
@@ -282,6 +286,12 @@ func (s *session) ensureExchange(e exchange) error {
 	s.declared[e.name] = true
 	s.pubMu.Unlock()
 	return nil
+}
+
+func (s *session) knows(e exchange) bool {
+	s.pubMu.Lock()
+	defer s.pubMu.Unlock()
+	return s.declared[e.name]
 }
 
 // rebind makes the queue's bindings equal to binds.

@@ -133,7 +133,7 @@ func (c *Client) takeOffset(f *feed, d amqp.Delivery) bool {
 
 func (c *Client) message(w *wire, d amqp.Delivery) *Message {
 	m := &Message{
-		Method: w.method, Namespace: w.namespace, Version: w.version, Args: w.args, Call: w.msgID != "", ID: w.uniqueID, wire: w,
+		Method: w.method, Namespace: w.namespace, Version: w.version, Args: w.args, Call: w.msgID != "" && w.replyQ != "", ID: w.uniqueID, wire: w,
 	}
 	if topic, ok := strings.CutSuffix(d.Exchange, "_fanout"); ok && d.Exchange != c.cfg.Exchange {
 		m.Topic, m.Fanout = topic, true
@@ -172,7 +172,12 @@ func (c *Client) reply(m *Message, result any, failed error) {
 		}
 	}
 	out := &outgoing{key: m.wire.replyQ, mandatory: c.cfg.Rabbit.DirectMandatory, id: newID(), body: body}
-	c.replying.Go(func() { c.sendReply(m, out) })
+	// While the broker takes no messages, replies would pile up: at some point the handlers wait.
+	c.replySlots <- struct{}{}
+	c.replying.Go(func() {
+		defer func() { <-c.replySlots }()
+		c.sendReply(m, out)
+	})
 }
 
 // replyRetry separates attempts to reach a reply queue that does not exist at the moment, because its owner is

@@ -109,7 +109,7 @@ func (c *Client) connect(host Host) (*session, error) {
 		Heartbeat: r.HeartbeatThreshold,
 		Locale:    "en_US",
 		Properties: amqp.Table{
-			"product":         "Patchbay",
+			"product":         "oslo/messaging",
 			"platform":        "Go",
 			"connection_name": fmt.Sprintf("%s:%d:%s", c.cfg.Program, os.Getpid(), dashed(newID())),
 		},
@@ -290,6 +290,11 @@ func (s *session) run(began time.Time) error {
 			changed = c.changed // our own update is no news
 			c.mu.Unlock()
 			c.emit(Connected{s.addr, s.tls, time.Since(began)})
+		case err == nil && failures > 0:
+			failures = 0
+			c.mu.Lock()
+			c.lastErr = nil
+			c.mu.Unlock()
 		case err != nil && !s.isDead():
 			failures++
 			delay := retryDelay(c.cfg.Rabbit, failures, 1, c.cfg.Rand)
