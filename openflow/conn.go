@@ -37,9 +37,9 @@ type Config struct {
 	// MaxBundle is the most messages that one bundle may hold, no limit if 0.
 	// With a limit Commit sends a longer list as several bundles one after the
 	// other, and then only each of them is atomic: if one fails the earlier
-	// ones stay applied, and packets may see the state in between. Open
-	// vSwitch before 2.17 needs minutes for bundles of tens of thousands of
-	// flows and serves nothing else meanwhile; 5,000 suits it.
+	// ones stay applied, and packets may see the state in between. It is meant
+	// for Open vSwitch before 2.17, which takes gigabytes of memory for a
+	// bundle of tens of thousands of flows; 5,000 suits it.
 	MaxBundle int
 }
 

@@ -185,6 +185,8 @@ var flowFlagNames = []flagName{
 // String returns the flow in the syntax of ovs-ofctl add-flow.
 func (f *Flow) String() string { return string(f.AppendText(nil)) }
 
+// The methods of the zero Entry and the zero Key return zeros.
+
 func (e Entry) matchLen() int { return int(e.s[0])<<8 | int(e.s[1]) }
 
 // value returns what follows the key.
@@ -200,20 +202,37 @@ func u16(s string) uint16 { return uint16(s[0])<<8 | uint16(s[1]) }
 // IsZero reports whether e is no flow.
 func (e Entry) IsZero() bool { return e.s == "" }
 
+// Canonical returns the bytes of the entry, to be stored and made an Entry
+// again by EntryOf.
+func (e Entry) Canonical() string { return e.s }
+
 // Key returns the identity of the flow. It does not allocate.
-func (e Entry) Key() Key { return Key{e.s[:keyHead+e.matchLen()]} }
+func (e Entry) Key() Key {
+	if e.s == "" {
+		return Key{}
+	}
+	return Key{e.s[:keyHead+e.matchLen()]}
+}
 
 // Table returns the table of the flow.
-func (e Entry) Table() uint8 { return e.s[2] }
+func (e Entry) Table() uint8 { return e.Key().Table() }
 
 // Priority returns the priority of the flow.
-func (e Entry) Priority() uint16 { return u16(e.s[3:]) }
+func (e Entry) Priority() uint16 { return e.Key().Priority() }
 
 // Cookie returns the cookie of the flow.
-func (e Entry) Cookie() uint64 { return u64(e.value()) }
+func (e Entry) Cookie() uint64 {
+	if e.s == "" {
+		return 0
+	}
+	return u64(e.value())
+}
 
 // WithCookie returns the same flow with another cookie.
 func (e Entry) WithCookie(cookie uint64) Entry {
+	if e.s == "" {
+		return e
+	}
 	b := []byte(e.s)
 	binary.BigEndian.PutUint64(b[keyHead+e.matchLen():], cookie)
 	return Entry{string(b)}
@@ -252,6 +271,9 @@ func (e Entry) Flow() (Flow, error) {
 // AppendText appends the flow in ovs-ofctl syntax, with what cannot be decoded
 // in hexadecimal.
 func (e Entry) AppendText(b []byte) []byte {
+	if e.IsZero() {
+		return b
+	}
 	f, err := e.Flow()
 	if err != nil {
 		return appendRawText(b, e.s)
@@ -263,16 +285,31 @@ func (e Entry) AppendText(b []byte) []byte {
 func (e Entry) String() string { return string(e.AppendText(nil)) }
 
 // Table returns the table of the flow.
-func (k Key) Table() uint8 { return k.s[2] }
+func (k Key) Table() uint8 {
+	if k.s == "" {
+		return 0
+	}
+	return k.s[2]
+}
 
 // Priority returns the priority of the flow.
-func (k Key) Priority() uint16 { return u16(k.s[3:]) }
+func (k Key) Priority() uint16 {
+	if k.s == "" {
+		return 0
+	}
+	return u16(k.s[3:])
+}
 
 // IsZero reports whether k is no key.
 func (k Key) IsZero() bool { return k.s == "" }
 
 // Match decodes the match of the flow.
-func (k Key) Match() (Match, error) { return decodeTerms([]byte(k.s[keyHead:])) }
+func (k Key) Match() (Match, error) {
+	if k.s == "" {
+		return nil, nil
+	}
+	return decodeTerms([]byte(k.s[keyHead:]))
+}
 
 // Compare orders keys by table, then by priority from high to low, then by
 // match: the order in which people read a pipeline.

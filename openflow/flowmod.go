@@ -55,6 +55,9 @@ func AddFlow(e Entry) FlowMod { return FlowMod{Command: Add, Entry: e} }
 // DeleteFlow returns the message that deletes the one flow with the key k,
 // whatever its cookie.
 func DeleteFlow(k Key) FlowMod {
+	if k.IsZero() {
+		return FlowMod{Command: DeleteStrict} // refused when it is sent
+	}
 	b := append(make([]byte, 0, len(k.s)+valueHead), k.s...)
 	return FlowMod{Command: DeleteStrict, Entry: Entry{string(appendZeros(b, valueHead))}}
 }

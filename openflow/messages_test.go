@@ -311,6 +311,43 @@ func TestBadFlows(t *testing.T) {
 	}
 }
 
+// The zero values are no flow and do no harm.
+func TestZeroEntry(t *testing.T) {
+	var e Entry
+	var k Key
+	if e.Key() != k || e.Table() != 0 || e.Priority() != 0 || e.Cookie() != 0 || e.String() != "" || k.String() != "" ||
+		e.WithCookie(1) != e || e.Len() != 0 || k.Compare(k) != 0 || e.SameActions(e) || !e.IsZero() || !k.IsZero() {
+		t.Error("not zero")
+	}
+	if _, err := e.Flow(); err == nil {
+		t.Error("a flow of nothing")
+	}
+	if m, err := k.Match(); err != nil || m != nil {
+		t.Error("a match of nothing")
+	}
+	for _, m := range []FlowMod{AddFlow(e), DeleteFlow(k)} {
+		if _, err := m.AppendMessage(nil, OpenFlow14, 1); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%s: %v", m.AppendText(nil), err)
+		}
+	}
+	f := Flow{Table: 7, Match: Match{FromPort(3)}}
+	full, err := f.Entry()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := EntryOf([]byte(full.Canonical()))
+	if err != nil || again != full {
+		t.Errorf("%v %v", again, err)
+	}
+	for n := range full.Len() {
+		if n < len(full.Canonical()) {
+			if _, err := EntryOf([]byte(full.Canonical()[:n])); err == nil {
+				t.Errorf("an entry of %d bytes", n)
+			}
+		}
+	}
+}
+
 func TestParseErrors(t *testing.T) {
 	for _, s := range []string{
 		"table=300,actions=drop", "tcp_dst=80,actions=drop", "ip,nw_dst=10.0.0.0/33,actions=drop",
