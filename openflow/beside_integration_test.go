@@ -106,8 +106,9 @@ func TestBesideOfctl(t *testing.T) {
 			},
 			ours: func() {
 				n := 0
+				var f Flow
 				err := c.DumpFlows(ctx, Filter{Table: AllTables}, func(s *FlowStat) error {
-					f, err := s.Flow()
+					err := s.Decode(&f)
 					if err != nil || len(f.Match) != 2 || len(f.Actions) != 3 {
 						return fmt.Errorf("%v: %w", s.Entry(), err)
 					}

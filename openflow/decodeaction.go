@@ -6,33 +6,34 @@ import (
 	"bytes"
 	"encoding/binary"
 	"net/netip"
+	"slices"
 )
 
 // maxDepth bounds how deep actions may be nested; a deeper one stays raw.
 const maxDepth = 16
 
 // decodeActions decodes a list of actions on its own.
-func decodeActions(b []byte) ([]Action, error) { return new(decoder).actions(b, 0) }
+func decodeActions(b []byte) ([]Action, error) { return new(decoder).actions(nil, b, 0) }
 
 // decoder holds the memory that decoding uses again and again.
 type decoder struct{ scratch []byte }
 
-// actions decodes a list of actions. At the outermost level every action is
-// encoded again and compared, so that decoding loses nothing: what would come
-// out differently stays raw.
-func (d *decoder) actions(b []byte, depth int) ([]Action, error) {
+// actions decodes a list of actions and appends them to list. At the outermost
+// level every action is encoded again and compared, so that decoding loses
+// nothing: what would come out differently stays raw.
+func (d *decoder) actions(list []Action, b []byte, depth int) ([]Action, error) {
 	if len(b) == 0 {
-		return nil, nil
+		return list, nil
 	}
 	count := 0
 	for rest := b; len(rest) > 0; count++ {
 		n, err := actionLen(rest, "action")
 		if err != nil {
-			return nil, err
+			return list, err
 		}
 		rest = rest[n:]
 	}
-	list := make([]Action, 0, count)
+	list = slices.Grow(list, count)
 	for len(b) > 0 {
 		n := int(binary.BigEndian.Uint16(b[2:]))
 		a := d.action(b[:n], depth)
@@ -158,7 +159,7 @@ func (d *decoder) nx(sub uint16, b []byte, depth int) Action {
 		if depth >= maxDepth {
 			return nil
 		}
-		list, err := d.actions(b[16:], depth+1)
+		list, err := d.actions(nil, b[16:], depth+1)
 		if err != nil {
 			return nil
 		}
@@ -282,7 +283,7 @@ func (d *decoder) ct(b []byte, depth int) Action {
 	if b[18] != ctRecircNone {
 		a.Recirc, a.Table = true, b[18]
 	}
-	list, err := d.actions(b[ctHeaderBytes:], depth+1)
+	list, err := d.actions(nil, b[ctHeaderBytes:], depth+1)
 	if err != nil {
 		return nil
 	}

@@ -175,9 +175,9 @@ func findRank(list []Action, rank int) Action {
 // not known, or not written as this package writes it, becomes a RawAction or
 // RawInstruction; only broken lengths are an error, and then the actions
 // before the break are returned with it.
-func DecodeInstructions(b []byte) ([]Action, error) {
-	var list []Action
-	var d decoder
+func DecodeInstructions(b []byte) ([]Action, error) { return new(decoder).instructions(nil, b) }
+
+func (d *decoder) instructions(list []Action, b []byte) ([]Action, error) {
 	for len(b) > 0 {
 		n, err := actionLen(b, "instruction")
 		if err != nil {
@@ -186,14 +186,7 @@ func DecodeInstructions(b []byte) ([]Action, error) {
 		ins := b[:n]
 		b = b[n:]
 		if binary.BigEndian.Uint16(ins) == insApplyActions && binary.BigEndian.Uint32(ins[4:]) == 0 {
-			if list == nil {
-				list, err = d.actions(ins[8:], 0)
-			} else {
-				var more []Action
-				more, err = d.actions(ins[8:], 0)
-				list = append(list, more...)
-			}
-			if err != nil {
+			if list, err = d.actions(list, ins[8:], 0); err != nil {
 				return list, err
 			}
 			continue
@@ -215,7 +208,7 @@ func (d *decoder) instruction(b []byte) Action {
 	case typ == insClearActions && len(b) == 8:
 		a = ClearActions{}
 	case typ == insWriteActions:
-		if list, err := d.actions(b[8:], 0); err == nil {
+		if list, err := d.actions(nil, b[8:], 0); err == nil {
 			a = WriteActions{Actions: list}
 		}
 	}

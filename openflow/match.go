@@ -157,11 +157,13 @@ func appendTerm(b []byte, t *Term, full Value) []byte {
 
 // decodeTerms decodes the terms of a match. Fields that are not known become
 // RawField terms; only broken lengths are an error.
-func decodeTerms(b []byte) (Match, error) {
+func decodeTerms(b []byte) (Match, error) { return appendDecodedTerms(nil, b) }
+
+func appendDecodedTerms(m Match, b []byte) (Match, error) {
 	if len(b) == 0 {
-		return nil, nil
+		return m, nil
 	}
-	m := make(Match, 0, countTerms(b))
+	m = slices.Grow(m, countTerms(b))
 	for len(b) > 0 {
 		if len(b) < 4 {
 			return m, malformed("match", "%d bytes after the last term", len(b))

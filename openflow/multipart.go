@@ -76,6 +76,8 @@ type FlowStat struct {
 	Bytes        uint64
 	Terms        []byte // the match as on the wire
 	Instructions []byte // the instructions as on the wire
+
+	decoder decoder
 }
 
 const flowStatLen = 48
@@ -99,7 +101,7 @@ func cutFlowStat(b []byte, s *FlowStat) (rest []byte, err error) {
 		Priority: be.Uint16(b[12:]), IdleTimeout: be.Uint16(b[14:]), HardTimeout: be.Uint16(b[16:]),
 		Flags: FlowFlags(be.Uint16(b[18:])), Importance: be.Uint16(b[20:]),
 		Cookie: be.Uint64(b[24:]), Packets: be.Uint64(b[32:]), Bytes: be.Uint64(b[40:]),
-		Terms: terms, Instructions: ins,
+		Terms: terms, Instructions: ins, decoder: s.decoder,
 	}
 	return b[n:], nil
 }
@@ -129,17 +131,27 @@ func (s *FlowStat) Entry() Entry { return Entry{string(s.AppendEntry(nil))} }
 
 // Flow decodes the flow. The result keeps nothing of the message.
 func (s *FlowStat) Flow() (Flow, error) {
-	f := Flow{
+	var f Flow
+	err := s.Decode(&f)
+	return f, err
+}
+
+// Decode decodes the flow into f and uses the memory of f's match and actions
+// again, which saves most of the garbage where many flows are looked at one
+// after the other.
+func (s *FlowStat) Decode(f *Flow) error {
+	*f = Flow{
 		Table: s.Table, Priority: s.Priority, Cookie: s.Cookie,
 		IdleTimeout: s.IdleTimeout, HardTimeout: s.HardTimeout,
 		Flags: s.Flags & keptFlags, Importance: s.Importance,
+		Match: f.Match[:0], Actions: f.Actions[:0],
 	}
 	var err error
-	if f.Match, err = decodeTerms(s.Terms); err != nil {
-		return f, err
+	if f.Match, err = appendDecodedTerms(f.Match, s.Terms); err != nil {
+		return err
 	}
-	f.Actions, err = DecodeInstructions(s.Instructions)
-	return f, err
+	f.Actions, err = s.decoder.instructions(f.Actions, s.Instructions)
+	return err
 }
 
 // Lookup finds the flow with the same key among wanted ones, and says whether
