@@ -82,6 +82,9 @@ func startAgent(ctx context.Context, o *options.Options, log *slog.Logger, level
 	if err != nil {
 		return fmt.Errorf("[DEFAULT] transport_url: %w", err)
 	}
+	if err := o.Override(url.Query); err != nil {
+		return err
+	}
 	database, err := ovsdb.New(ovsdb.Config{
 		Endpoint:     o.OVS.OVSDBConnection,
 		SSL:          ovsdb.SSL{PrivateKey: o.OVS.SSLKeyFile, Certificate: o.OVS.SSLCertFile, CACert: o.OVS.SSLCACertFile},
@@ -205,25 +208,11 @@ func settings(o *options.Options) pipeline.Settings {
 }
 
 func brokerConfig(o *options.Options, url messaging.URL, onEvent func(messaging.Event)) messaging.Config {
-	r := o.Rabbit
 	return messaging.Config{
-		URL: url, Exchange: o.Default.ControlExchange, Program: options.Program, Host: o.Default.Host,
+		URL: url, Exchange: o.Default.ControlExchange, Rabbit: o.Rabbit, Program: options.Program, Host: o.Default.Host,
 		Timeout: o.Default.RPCResponseTimeout, MaxTimeout: o.Default.RPCResponseMaxTimeout,
 		Context: func(context.Context) map[string]any { return neutron.RequestContext(time.Now()) },
 		OnEvent: onEvent,
-		Rabbit: messaging.Rabbit{
-			DurableQueues: r.DurableQueues, AutoDelete: r.AutoDelete,
-			TLS: r.SSL, TLSVersion: r.SSLVersion, TLSKeyFile: r.SSLKeyFile, TLSCertFile: r.SSLCertFile,
-			TLSCAFile: r.SSLCAFile, TLSVerifyHostname: r.SSLVerifyHostname,
-			ReconnectDelay: r.ReconnectDelay, ReconnectSplay: r.ReconnectSplay, Compression: r.Compression,
-			MissingConsumerRetry: r.MissingConsumer, FailoverStrategy: r.FailoverStrategy, LoginMethod: r.LoginMethod,
-			RetryInterval: r.RetryInterval, RetryBackoff: r.RetryBackoff, IntervalMax: r.RetryIntervalMax,
-			HAQueues: r.HAQueues, QuorumQueue: r.QuorumQueue, TransientQuorumQueue: r.TransientQuorum,
-			QuorumDeliveryLimit: r.DeliveryLimit, QuorumMaxMemoryLength: r.MaxMemoryLength, QuorumMaxMemoryBytes: r.MaxMemoryBytes,
-			TransientQueuesTTL: r.TransientQueuesTTL, PrefetchCount: r.PrefetchCount,
-			HeartbeatThreshold: r.HeartbeatTimeout, HeartbeatRate: r.HeartbeatRate, DirectMandatory: true,
-			UseQueueManager: r.QueueManager, Hostname: r.Hostname, ProcessName: r.ProcessName, StreamFanout: r.StreamFanout,
-		},
 	}
 }
 

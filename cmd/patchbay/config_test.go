@@ -87,7 +87,7 @@ root_helper = sudo                                    # FILE:9
 }
 
 func TestConfigCheckStatus(t *testing.T) {
-	fine := "[securitygroup]\nfirewall_driver = openvswitch\n"
+	fine := "[securitygroup]\nenable_security_group = false\n"
 	for _, test := range []struct {
 		name, text string
 		args       []string

@@ -29,7 +29,7 @@ bridge_mappings = physnet1:br-ex, physnet2:br-2
 tunnel_types = vxlan
 report_interval = 2.5
 [securitygroup]
-firewall_driver = openvswitch
+firewall_driver = noop
 `)
 	o, err := Load([]string{"--config-file", path, "--config-dir", t.TempDir()}, []string{"OS_AGENT__VXLAN_UDP_PORT=8472"})
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/oslo/config"
+	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
 
 // Options is the configuration of the agent, typed and validated.
@@ -15,7 +16,7 @@ type Options struct {
 	OVS           OVS
 	Agent         Agent
 	SecurityGroup SecurityGroup
-	Rabbit        Rabbit
+	Rabbit        messaging.Rabbit
 	DHCP          DHCP
 	LocalIP       LocalIP
 	FDB           FDB
@@ -136,42 +137,6 @@ type SecurityGroup struct {
 	FirewallDriver      string // "": noop
 	Enabled             bool
 	PermittedEthertypes []uint16
-}
-
-// Rabbit is the [oslo_messaging_rabbit] section.
-type Rabbit struct {
-	DurableQueues bool
-	AutoDelete    bool
-
-	SSL                bool
-	SSLVersion         string
-	SSLKeyFile         string
-	SSLCertFile        string
-	SSLCAFile          string
-	SSLVerifyHostname  bool
-	LoginMethod        string
-	ReconnectDelay     time.Duration
-	ReconnectSplay     time.Duration
-	RetryInterval      time.Duration
-	RetryBackoff       time.Duration
-	RetryIntervalMax   time.Duration
-	FailoverStrategy   string // round-robin or shuffle
-	HeartbeatTimeout   time.Duration
-	HeartbeatRate      int
-	MissingConsumer    time.Duration // how long a reply waits for its consumer
-	Compression        string        // "" or gzip
-	PrefetchCount      int
-	HAQueues           bool
-	QuorumQueue        bool
-	TransientQuorum    bool
-	DeliveryLimit      int
-	MaxMemoryLength    int
-	MaxMemoryBytes     int
-	TransientQueuesTTL time.Duration
-	StreamFanout       bool
-	QueueManager       bool
-	Hostname           string // for the queue manager
-	ProcessName        string
 }
 
 // DHCP is the [dhcp] section, of the dhcp extension.

@@ -28,8 +28,8 @@ func TestOverride(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := o.Rabbit
-	if !r.SSL || !r.QuorumQueue || r.ReconnectDelay != 500*time.Millisecond || r.TransientQueuesTTL != time.Minute ||
-		r.SSLCAFile != "/ca$.pem" || r.HeartbeatRate != 5 {
+	if !r.TLS || !r.QuorumQueue || r.ReconnectDelay != 500*time.Millisecond || r.TransientQueuesTTL != time.Minute ||
+		r.TLSCAFile != "/ca$.pem" || r.HeartbeatRate != 5 {
 		t.Errorf("%+v", r)
 	}
 }
@@ -70,7 +70,7 @@ func TestReload(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !next.Log.Debug || next.Default.Host != "a" || next.Agent.ReportInterval != 30*time.Second || !next.Rabbit.SSL {
+	if !next.Log.Debug || next.Default.Host != "a" || next.Agent.ReportInterval != 30*time.Second || !next.Rabbit.TLS {
 		t.Errorf("%+v", next)
 	}
 	if len(changes.Changed) != 1 || len(changes.Ignored) != 2 {

@@ -55,12 +55,15 @@ func agentRows() []row {
 		flag("dont_fragment", true, "set the don't-fragment bit on tunnel packets", func(o *Options) any { return &o.Agent.DontFragment }),
 		withReason(flag("enable_distributed_routing", false, "distributed virtual routers", func(o *Options) any { return &o.Agent.DistributedRouting }),
 			"distributed virtual routers are missing", whenTrue("asks for distributed virtual routers, which Patchbay does not have yet")),
-		flag("drop_flows_on_start", false, "begin with empty flow tables instead of keeping traffic going",
-			func(o *Options) any { return &o.Agent.DropFlowsOnStart }),
+		withReason(flag("drop_flows_on_start", false, "begin with empty flow tables instead of keeping traffic going",
+			func(o *Options) any { return &o.Agent.DropFlowsOnStart }), "flows are always kept",
+			whenTrue("asks for empty flow tables at start, which Patchbay does not do: it compares, and removes what is wrong")),
 		flag("tunnel_csum", false, "checksums in tunnel headers", func(o *Options) any { return &o.Agent.TunnelCsum }),
 		withReason(flag("baremetal_smartnic", false, "plug ports of smart NICs", func(o *Options) any { return &o.Agent.BaremetalSmartNIC }),
 			"smart NIC ports are missing", whenTrue("asks for smart NIC ports, which Patchbay does not have yet")),
-		flag("explicitly_egress_direct", false, "send known unicast directly instead of flooding it", func(o *Options) any { return &o.Agent.ExplicitEgressDirect }),
+		withReason(flag("explicitly_egress_direct", false, "send known unicast directly instead of flooding it",
+			func(o *Options) any { return &o.Agent.ExplicitEgressDirect }), "not there yet",
+			whenTrue("asks for direct egress, which Patchbay does not have yet")),
 		{Option: config.Option{Group: "agent", Name: "extensions", Type: config.List{}, Default: "",
 			Help: "extensions to load, in this order: qos, fdb, log, dhcp, local_ip, metadata_path, dns_forwarder"},
 			field: func(o *Options) any { return &o.Agent.Extensions }, support: Partly, why: "no extension exists yet", refuse: refuseExtensions},
@@ -105,9 +108,9 @@ func refuseExtensions(v config.Value) []string {
 func securityGroupRows() []row {
 	const group = "SECURITYGROUP"
 	return []row{
-		{Option: config.Option{Group: group, Name: "firewall_driver", Help: "what filters ports: openvswitch, or noop for nothing"},
+		{Option: config.Option{Group: group, Name: "firewall_driver", Help: "what filters ports; noop or unset: nothing"},
 			field: func(o *Options) any { return &o.SecurityGroup.FirewallDriver }, support: Partly,
-			why: "openvswitch and noop only: the iptables drivers and class paths are missing", refuse: refuseFirewall},
+			why: "noop only: security groups are not filtered yet", refuse: refuseFirewall},
 		{Option: config.Option{Group: group, Name: "enable_security_group", Type: config.Bool{}, Default: true,
 			Help: "filter ports by their security groups"},
 			field: func(o *Options) any { return &o.SecurityGroup.Enabled }},
@@ -121,10 +124,12 @@ func securityGroupRows() []row {
 
 func refuseFirewall(v config.Value) []string {
 	switch name := v.Text(); name {
-	case "", "noop", "openvswitch":
+	case "", "noop":
 		return nil
+	case "openvswitch":
+		return []string{"asks for security groups to be filtered, which Patchbay does not do yet; ports would be open"}
 	case "iptables_hybrid", "iptables":
-		return []string{"asks for the iptables firewall, which Patchbay does not have yet; it has openvswitch"}
+		return []string{"asks for the iptables firewall, which Patchbay does not have yet"}
 	}
-	return []string{"names a firewall that Patchbay does not know; it has openvswitch and noop, by these names only"}
+	return []string{"names a firewall that Patchbay does not know; it has noop only"}
 }

@@ -59,8 +59,7 @@ func messagingRows() []row {
 			support: NoEffect, why: "messages are taken over in order by one loop; there is no pool of threads"},
 		{Option: config.Option{Name: "rpc_ping_enabled", Type: config.Bool{}, Default: false,
 			Help: "answer oslo_rpc_server_ping"},
-			field: func(o *Options) any { return &o.Default.RPCPingEnabled }, support: Partly, why: "the ping endpoint is missing",
-			refuse: whenTrue("asks for the ping endpoint, which Patchbay does not have yet")},
+			field: func(o *Options) any { return &o.Default.RPCPingEnabled }},
 	}
 }
 
@@ -93,16 +92,14 @@ func logRows() []row {
 			field: func(o *Options) any { return &o.Log.Dir }},
 		{Option: config.Option{Name: "watch-log-file", Type: config.Bool{}, Default: false, CLI: true,
 			Help: "notice when the log file was moved away and open it again"},
-			support: Partly, why: "the log file is not watched",
-			refuse: whenTrue("asks to reopen a log file that was moved, which Patchbay does not do yet; let logrotate use copytruncate")},
+			support: NoEffect, why: "a log file that was moved away is always noticed"},
 		{Option: config.Option{Name: "use-syslog", Type: config.Bool{}, Default: false, CLI: true,
 			Help: "log to the system log"},
 			support: Partly, why: "there is no syslog output",
 			refuse: whenTrue("asks for syslog, to which Patchbay cannot log yet; log to standard error under systemd, or to a file")},
 		{Option: config.Option{Name: "use-journal", Type: config.Bool{}, Default: false, CLI: true,
 			Help: "log to the systemd journal"},
-			support: Partly, why: "there is no journal output of its own; under systemd standard error goes to the journal",
-			refuse: whenTrue("asks for the journal; leave it out: under systemd the journal takes what Patchbay writes to standard error")},
+			support: NoEffect, why: "under systemd standard error goes to the journal"},
 		{Option: config.Option{Name: "syslog-log-facility", Default: "LOG_USER", CLI: true,
 			Help: "facility for the system log"}, support: NoEffect, why: "there is no syslog output"},
 		{Option: config.Option{Name: "use-json", Type: config.Bool{}, Default: false, CLI: true,
