@@ -204,25 +204,37 @@ func complete(w *wire) *wire {
 	return nil
 }
 
-// readReplies hands replies to the calls that wait for them. Acknowledgements are saved up while there is more to read:
-// a reply that is delivered again after a disconnect finds nobody waiting and is dropped.
+// ackDelay is how long acknowledgements of replies are saved up.
+const ackDelay = 100 * time.Millisecond
+
+// readReplies hands replies to the calls that wait for them. They are acknowledged together, a quarter of the prefetch count
+// at a time or after ackDelay: a reply that is delivered again after a disconnect finds nobody waiting and is dropped.
 func (c *Client) readReplies(deliveries <-chan amqp.Delivery) {
-	for d := range deliveries {
-		c.takeReply(d)
-	more:
-		for range replyPrefetch / 4 {
-			select {
-			case next, ok := <-deliveries:
-				if !ok {
-					break more
-				}
-				d = next
-				c.takeReply(d)
-			default:
-				break more
+	timer := time.NewTimer(ackDelay)
+	defer timer.Stop()
+	var last amqp.Delivery
+	unacked := 0
+	for {
+		select {
+		case d, ok := <-deliveries:
+			if !ok {
+				return // the channel is gone, and our debts with it
+			}
+			c.takeReply(d)
+			last = d
+			if unacked++; unacked == 1 {
+				timer.Reset(ackDelay)
+			}
+			if unacked < replyPrefetch/4 {
+				continue
+			}
+		case <-timer.C:
+			if unacked == 0 {
+				continue
 			}
 		}
-		_ = d.Ack(true) // fails only with the channel
+		_ = last.Ack(true) // fails only with the channel
+		last, unacked = amqp.Delivery{}, 0
 	}
 }
 
