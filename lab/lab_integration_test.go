@@ -187,7 +187,7 @@ func pingOverVXLAN(ctx context.Context, t *testing.T, l *Lab) {
 	var wg sync.WaitGroup
 	for _, h := range []*Host{l.Host(1), l.Host(2)} {
 		wg.Go(func() {
-			if err := h.StartAgent(ctx, Python); err != nil {
+			if err := h.StartAgent(ctx, Python, "securitygroup.firewall_driver=openvswitch"); err != nil {
 				t.Error(err)
 			}
 		})
