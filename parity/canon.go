@@ -55,7 +55,8 @@ var dropped = map[string]bool{
 	"hosts": true, "is_dynamic": true, "segment_index": true, "driver": true, "vif_details": true,
 }
 
-// parts are the kinds of objects that repeat the id of the object they are part of.
+// parts are the kinds of objects that come inside others only. Readers know them by their place, so their kind and version are
+// left out, and the id of what they are part of.
 var parts = map[any]bool{
 	"PortBinding": true, "PortBindingLevel": true, "IPAllocation": true, "PortSecurity": true, "NetworkSegment": true,
 	"AllowedAddressPair": true, "NetworkPortSecurity": true,
@@ -83,6 +84,8 @@ func slim(v any) any {
 			for _, k := range []string{"port_id", "network_id", "segment_id"} {
 				delete(data, k)
 			}
+			delete(v, "versioned_object.name")
+			delete(v, "versioned_object.version")
 		}
 		for k, x := range v {
 			if dropped[k] || x == nil {
