@@ -118,6 +118,7 @@ type Client struct {
 
 	mu           sync.Mutex
 	changed      chan struct{} // closed and replaced whenever something below changes
+	live         *session      // the connection, also while it is being set up
 	sess         *session      // the connection to publish on, nil while there is none
 	repliesReady bool          // the reply queue is consumed on sess
 	wantReplies  bool
@@ -345,7 +346,7 @@ func (c *Client) Close(ctx context.Context) error {
 		err = ctx.Err()
 	}
 	c.mu.Lock()
-	s := c.sess
+	s := c.live
 	c.mu.Unlock()
 	if s != nil {
 		err = errors.Join(err, s.close(ctx))

@@ -121,3 +121,20 @@ func TestOneConnectionTwoQueues(t *testing.T) {
 		t.Errorf("left behind: %+v", q)
 	}
 }
+
+// TestCloseDuringSetup: however early Close comes, it leaves no queue behind.
+func TestCloseDuringSetup(t *testing.T) {
+	noLeaks(t)
+	for i := range 30 {
+		c, _ := open(t, shared, "early", "hv1")
+		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(i)*time.Millisecond)
+		_ = c.Serve(ctx, messaging.Service{Topics: []string{"early-a", "early-b", "early-c"}, Handler: echo})
+		cancel()
+		if err := c.Close(within(t, 5*time.Second)); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	}
+	if q := queuesOf(t, shared, "early"); len(q) != 0 {
+		t.Errorf("left behind: %+v", q)
+	}
+}

@@ -110,7 +110,7 @@ func (s *session) apply(first bool) error {
 	c := s.c
 	feeds, binds, gen := c.wanted()
 	if first && (len(feeds) == 0 || feeds[0].kind != feedReplies) {
-		c.update(func() { c.sess = s })
+		s.usable(false)
 	}
 	for _, f := range feeds {
 		r := s.readers[f.queue.name]
@@ -123,8 +123,8 @@ func (s *session) apply(first bool) error {
 		if err != nil {
 			return &setupError{f.queue.name, err}
 		}
-		if f.kind == feedReplies && r == nil {
-			c.update(func() { c.sess, c.repliesReady = s, true })
+		if f.kind == feedReplies {
+			s.usable(true)
 		}
 	}
 	for name, r := range s.readers {
@@ -147,6 +147,18 @@ func (s *session) apply(first bool) error {
 		c.update(func() { c.appliedGen, c.lastErr = max(c.appliedGen, gen), nil })
 	}
 	return nil
+}
+
+// usable lets messages out on this connection. Whoever waits is woken only if that is news: the session's own goroutine
+// waits for news as well.
+func (s *session) usable(replies bool) {
+	c := s.c
+	c.mu.Lock()
+	known := c.sess == s && c.repliesReady == replies
+	c.mu.Unlock()
+	if !known {
+		c.update(func() { c.sess, c.repliesReady = s, replies })
+	}
 }
 
 // attach makes the queue, binds it and begins to consume.

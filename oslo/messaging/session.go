@@ -47,6 +47,7 @@ type session struct {
 	gateMu sync.Mutex
 	gate   chan struct{} // non-nil while the broker blocks us; closed when it no longer does
 
+	applyMu  sync.Mutex         // held while queues are set up, and to the end once they are deleted
 	lost     chan *reader       // consumers that the broker ended
 	readers  map[string]*reader // by queue; used by run only
 	complete bool               // everything wanted was set up at least once
@@ -265,16 +266,16 @@ func durabilityDiffers(err error) bool {
 // gone; it returns why.
 func (s *session) run(began time.Time) error {
 	c := s.c
-	defer c.update(func() {
-		if c.sess == s {
-			c.sess, c.repliesReady = nil, false
-		}
-	})
+	c.mu.Lock()
+	c.live = s
+	c.mu.Unlock()
+	defer c.update(func() { c.live, c.sess, c.repliesReady = nil, nil, false })
 	retry := time.NewTimer(time.Hour) // set when something failed
 	defer retry.Stop()
 	failures := 0
 	announced := false
 	for {
+		s.applyMu.Lock()
 		c.mu.Lock()
 		changed, closing := c.changed, c.closing
 		c.mu.Unlock()
@@ -282,12 +283,12 @@ func (s *session) run(began time.Time) error {
 		if !closing {
 			err = s.apply(!announced)
 		}
+		s.applyMu.Unlock()
 		switch {
 		case err == nil && !announced && !closing:
 			announced, s.complete, failures = true, true, 0
-			c.update(func() { c.lastErr = nil })
 			c.mu.Lock()
-			changed = c.changed // our own update is no news
+			c.lastErr = nil
 			c.mu.Unlock()
 			c.emit(Connected{s.addr, s.tls, time.Since(began)})
 		case err == nil && failures > 0:
@@ -338,6 +339,9 @@ func (s *session) isDead() bool {
 func (s *session) close(ctx context.Context) error {
 	cut := context.AfterFunc(ctx, func() { s.kill(ctx.Err()) })
 	defer cut()
+	// Nothing may be made anew behind our back.
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
 	var err error
 	for _, name := range s.c.ownQueues() {
 		err = errors.Join(err, s.declaring(func(ch *amqp.Channel) error {

@@ -218,3 +218,63 @@ func TestSecretsStaySecret(t *testing.T) {
 	}
 	t.Logf("%d texts searched", len(said))
 }
+
+// TestSetupRefused: a topic that cannot be served is reported and tried again at a decent pace; calls work meanwhile, and
+// serving begins when the obstacle is gone.
+func TestSetupRefused(t *testing.T) {
+	noLeaks(t)
+	ctx := within(t, 30*time.Second)
+	ch := raw(t)
+	if err := ch.ExchangeDeclare("odd_fanout", "direct", false, false, false, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	server, _ := open(t, shared, "server", "s1")
+	serve(t, server, messaging.Service{Topics: []string{"fine"}, Shared: true, Handler: echo})
+	c, log := open(t, shared, "client", "c1")
+	short, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	err := c.Serve(short, messaging.Service{Topics: []string{"odd"}, Handler: echo})
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "odd_fanout") {
+		t.Errorf("Serve does not say what is wrong: %v", err)
+	}
+	var got int
+	if err := c.Call(ctx, messaging.Target{Topic: "fine"}, "echo", args{"value": 5}, &got); err != nil || got != 5 {
+		t.Errorf("a call meanwhile: %d, %v", got, err)
+	}
+	if n := count[messaging.SetupFailed](log); n < 1 || n > 12 {
+		t.Errorf("reported %d times", n)
+	}
+	if err := ch.ExchangeDelete("odd_fanout", false, false); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 10*time.Second, "served", func() bool {
+		short, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		return server.Call(short, messaging.Target{Topic: "odd", Server: "c1"}, "echo", args{"value": 6}, &got) == nil && got == 6
+	})
+	if count[messaging.Disconnected](log) != 0 || count[messaging.Gap](log) != 0 {
+		t.Errorf("%+v", log.all())
+	}
+}
+
+// TestServeWhileConnecting: a set of topics that comes at any moment of the setup is not overlooked.
+func TestServeWhileConnecting(t *testing.T) {
+	noLeaks(t)
+	for i := range 40 {
+		c, _ := open(t, shared, "client", "c1")
+		time.Sleep(time.Duration(i) * time.Millisecond / 2)
+		serve(t, c, messaging.Service{Topics: []string{"when-a"}, Handler: echo})
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			var got int
+			if err := c.Call(within(t, 5*time.Second), messaging.Target{Topic: "when-a", Server: "c1"}, "echo", args{"value": i}, &got); err != nil || got != i {
+				t.Errorf("%d: %d, %v", i, got, err)
+			}
+		})
+		serve(t, c, messaging.Service{Topics: []string{"when-a", "when-b"}, Handler: echo})
+		wg.Wait()
+		if err := c.Close(within(t, 5*time.Second)); err != nil {
+			t.Error(err)
+		}
+	}
+}
