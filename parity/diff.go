@@ -82,10 +82,13 @@ type Diff struct {
 func Compare(want, have Snapshot, accepted *Accepted) Diff {
 	d := Diff{Compared: len(want.Plus(have))}
 	for _, line := range want.Minus(have) {
-		d.Differences = append(d.Differences, Difference{Line: line, Missing: true, Accepted: accepted.explain(line)})
+		d.Differences = append(d.Differences, Difference{Line: line, Missing: true})
 	}
 	for _, line := range have.Minus(want) {
-		d.Differences = append(d.Differences, Difference{Line: line, Accepted: accepted.explain(line)})
+		d.Differences = append(d.Differences, Difference{Line: line})
+	}
+	for i := range d.Differences {
+		d.Differences[i].Accepted = accepted.explain(d.Differences[i])
 	}
 	slices.SortStableFunc(d.Differences, func(a, b Difference) int { return cmp.Compare(key(a.Line), key(b.Line)) })
 	return d
@@ -128,7 +131,8 @@ const AcceptedSection = "## Accepted differences in flows and rows"
 // An AcceptedDifference is one row of that table.
 type AcceptedDifference struct {
 	ID string
-	// Where matches the lines, of either side, that the difference explains.
+	// Where matches what the difference explains: "scenario/checkpoint - line" for a line that only the Python agent has,
+	// with + for one that only Patchbay has. So a difference is accepted in the places that are meant, and nowhere else.
 	Where *regexp.Regexp
 	// Python, Patchbay and Reason are for people.
 	Python, Patchbay, Reason string
@@ -137,16 +141,24 @@ type AcceptedDifference struct {
 }
 
 // Accepted is the list of accepted differences.
-type Accepted struct{ List []*AcceptedDifference }
+type Accepted struct {
+	List []*AcceptedDifference
+	at   string
+}
 
-func (a *Accepted) explain(line string) string {
+// At returns the list as it applies at a checkpoint of a scenario. It counts on the same entries.
+func (a *Accepted) At(scenario, checkpoint string) *Accepted {
+	return &Accepted{a.List, scenario + "/" + checkpoint}
+}
+
+func (a *Accepted) explain(d Difference) string {
 	if a == nil {
 		return ""
 	}
-	for _, d := range a.List {
-		if d.Where.MatchString(line) {
-			d.Used++
-			return d.ID
+	for _, known := range a.List {
+		if known.Where.MatchString(a.at + " " + d.String()) {
+			known.Used++
+			return known.ID
 		}
 	}
 	return ""

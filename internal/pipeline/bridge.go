@@ -17,15 +17,15 @@ func (c *compiler) bridge(name string) {
 	cfg := &c.w.Config
 	switch {
 	case name == cfg.IntegrationBridge:
-		c.row(bridgeRow{c.s, name, true})
+		c.row(bridgeRow{c.s, name, true, true})
 		c.integrationBase(name)
 	case cfg.Tunnels() && name == cfg.TunnelBridge:
-		c.row(bridgeRow{c.s, name, true})
+		c.row(bridgeRow{c.s, name, false, true})
 		c.tunnelBase(name)
 	default:
 		for _, bridge := range cfg.Physical {
 			if bridge == name && c.w.View.BridgeByName(name) != nil {
-				c.row(bridgeRow{c.s, name, false})
+				c.row(bridgeRow{c.s, name, false, false})
 				c.physicalBase(name)
 				return
 			}
@@ -48,23 +48,23 @@ func (c *compiler) integrationBase(br string) {
 		c.flow(br, "ordinary switching within a local VLAN", of.Flow{Table: table, Priority: 3, Actions: []of.Action{of.Output(of.PortNormal)}})
 	}
 	if cfg.Tunnels() {
-		c.row(patchRow{br, cfg.IntPatch, cfg.TunPatch, cfg.TunnelBridge, false})
+		c.row(patchRow{br, cfg.IntPatch, cfg.TunPatch, false, c.snoopingFlood()})
 	}
 	for _, bridge := range c.physical() {
 		name := world.IntPatchName(bridge)
-		c.row(patchRow{br, name, nonexistentPeer, bridge, true})
+		c.row(patchRow{br, name, nonexistentPeer, true, nil})
 		if p := c.w.OFPort(name); p != 0 {
 			c.flow(br, "packets from "+bridge+" that belong to no network of this host", of.Flow{
 				Table: intEntry, Priority: 2, Match: of.Match{of.FromPort(p)},
 			})
-			c.after(patchRow{br, name, world.PhysPatchName(bridge), bridge, false})
+			c.after(patchRow{br, name, world.PhysPatchName(bridge), false, c.snoopingFlood()})
 		}
 	}
 }
 
 func (c *compiler) tunnelBase(br string) {
 	cfg := &c.w.Config
-	c.row(patchRow{br, cfg.TunPatch, cfg.IntPatch, cfg.IntegrationBridge, false})
+	c.row(patchRow{br, cfg.TunPatch, cfg.IntPatch, false, nil})
 	drop := func(table uint8, reason string) { c.flow(br, reason, of.Flow{Table: table}) }
 	drop(tunEntry, "packets from ports that are no tunnels of ours")
 	for _, t := range []uint8{tunGRE, tunVXLAN, tunGeneve} {
@@ -104,12 +104,12 @@ func (c *compiler) tunnelBase(br string) {
 func (c *compiler) physicalBase(br string) {
 	c.flow(br, "ordinary switching on the physical network", of.Flow{Table: physEntry, Actions: []of.Action{of.Output(of.PortNormal)}})
 	name := world.PhysPatchName(br)
-	c.row(patchRow{br, name, nonexistentPeer, c.w.Config.IntegrationBridge, true})
+	c.row(patchRow{br, name, nonexistentPeer, true, nil})
 	if p := c.w.OFPort(name); p != 0 {
 		c.flow(br, "packets of this host that belong to no network on this bridge", of.Flow{
 			Table: physEntry, Priority: 2, Match: of.Match{of.FromPort(p)},
 		})
-		c.after(patchRow{br, name, world.IntPatchName(br), c.w.Config.IntegrationBridge, false})
+		c.after(patchRow{br, name, world.IntPatchName(br), false, nil})
 	}
 }
 
@@ -130,33 +130,61 @@ const nonexistentPeer = "nonexistent-peer"
 
 // bridgeRow wants a bridge to be set up for us.
 type bridgeRow struct {
-	s      *Settings
-	name   string
-	create bool
+	s           *Settings
+	name        string
+	integration bool
+	create      bool
 }
 
 // Add implements Row.
+//
+// A bridge that nobody has set up yet, which shows in its fail mode, gets a controller. Nothing listens there, but a
+// Python agent that takes over later would add it, and the first controller of a bridge flushes its flows. So it comes
+// before the first flow, with the fail mode, and the flows wait until the switch has taken it over.
 func (r bridgeRow) Add(tx *ovsdb.Tx, v *ovsdb.View) {
 	b := v.BridgeByName(r.name)
-	if b == nil && !r.create {
+	spec := ovsdb.BridgeSpec{
+		Name: r.name, DatapathType: r.s.DatapathType, Protocols: []string{"OpenFlow10", "OpenFlow13", "OpenFlow14"},
+		OtherConfig: map[string]string{"mac-table-size": strconv.Itoa(r.s.MACTableSize)},
+	}
+	if r.integration {
+		spec.OtherConfig["mcast-snooping-disable-flood-unregistered"] = "false"
+	}
+	if b == nil {
+		if r.create {
+			tx.EnsureBridge(spec)
+		}
 		return
 	}
-	spec := ovsdb.BridgeSpec{
-		Name: r.name, DatapathType: r.s.DatapathType, FailMode: "secure", Protocols: []string{"OpenFlow10", "OpenFlow13", "OpenFlow14"},
-		OtherConfig: map[string]string{"mac-table-size": strconv.Itoa(r.s.MACTableSize), "disable-in-band": "true"},
+	if b.FailMode != "secure" {
+		spec.FailMode = "secure"
+		if len(b.Controllers) == 0 {
+			probe := r.s.InactivityProbe
+			tx.Bridge(b.UUID).SetControllers(ovsdb.Controller{Target: r.s.Controller, ConnectionMode: "out-of-band", InactivityProbe: &probe})
+			tx.WaitApplied()
+		}
 	}
 	tx.EnsureBridge(spec)
-	if b != nil && b.FailMode != "secure" && len(b.Controllers) == 0 {
-		probe := r.s.InactivityProbe
-		tx.Bridge(b.UUID).SetControllers(ovsdb.Controller{Target: r.s.Controller, InactivityProbe: &probe})
+	if r.integration && b.McastSnoopingEnable != r.s.IGMPSnooping {
+		tx.Bridge(b.UUID).SetMcastSnooping(r.s.IGMPSnooping)
 	}
 }
 
-// patchRow wants a patch port. An existing one is left as it is when keep is set.
+// snoopingFlood is what a patch of the integration bridge does with multicast that snooping has an eye on. Spelt as Python
+// spells it; the switch does not mind.
+func (c *compiler) snoopingFlood() map[string]string {
+	value := "False"
+	if c.s.IGMPSnooping {
+		value = "True"
+	}
+	return map[string]string{"mcast-snooping-flood": value, "mcast-snooping-flood-reports": value}
+}
+
+// patchRow wants a patch port. With keep, one that is there is left as it is.
 type patchRow struct {
 	bridge, name, peer string
-	other              string // bridge of the peer
 	keep               bool
+	config             map[string]string // of the port
 }
 
 // Add implements Row.
@@ -164,5 +192,7 @@ func (r patchRow) Add(tx *ovsdb.Tx, v *ovsdb.View) {
 	if r.keep && v.PortByName(r.name) != nil {
 		return
 	}
-	tx.EnsurePort(ovsdb.PortSpec{Bridge: r.bridge, Name: r.name, Type: "patch", Options: map[string]string{"peer": r.peer}})
+	tx.EnsurePort(ovsdb.PortSpec{
+		Bridge: r.bridge, Name: r.name, Type: "patch", Options: map[string]string{"peer": r.peer}, OtherConfig: r.config,
+	})
 }

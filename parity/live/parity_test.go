@@ -307,7 +307,7 @@ func report(t *testing.T, list []*scenario, want, have map[string]*result, a *pa
 				unexplained++
 				break
 			}
-			d := parity.Compare(s.Want, have[name].stages[i].Want, a)
+			d := parity.Compare(s.Want, have[name].stages[i].Want, a.At(name, s.Checkpoint))
 			bad := len(d.Unexplained())
 			lines, accepted, unexplained = lines+d.Compared, accepted+len(d.Differences)-bad, unexplained+bad
 			if bad > 0 {

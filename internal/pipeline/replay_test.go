@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline_test
+
+import (
+	"encoding/json"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/patchbay-sdn/patchbay/internal/neutron"
+	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+	"github.com/patchbay-sdn/patchbay/internal/pipeline"
+	"github.com/patchbay-sdn/patchbay/internal/world"
+	"github.com/patchbay-sdn/patchbay/openflow"
+	"github.com/patchbay-sdn/patchbay/parity"
+)
+
+const recordings = "../../parity/testdata"
+
+// TestReplay gives every recorded scenario's inputs to world and pipeline, and compares the flows with those that the
+// Python agent made of the same inputs. It needs no server and no switch.
+func TestReplay(t *testing.T) {
+	all, err := parity.LoadAll(recordings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open("../../docs/compatibility.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	accepted, err := parity.ParseAccepted(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	configs := map[string]*parity.Recording{}
+	for _, r := range all {
+		if r.IsConfig() {
+			configs[r.Config] = r
+		}
+	}
+	for _, r := range all {
+		t.Run(r.Name, func(t *testing.T) {
+			for _, host := range r.Hosts {
+				h := newReplay(t, r, host)
+				if !r.IsConfig() {
+					for _, s := range configs[r.Config].Stages {
+						h.play(s.Events)
+					}
+				}
+				for _, s := range r.Stages {
+					h.play(s.Events)
+					want := s.Want.Select(func(line string) bool { return strings.HasPrefix(line, host+" ") && isFlow(line) })
+					if d := parity.Compare(want, h.lines().Select(isFlow), accepted.At(r.Name, s.Checkpoint)).Unexplained(); len(d) > 0 {
+						var b strings.Builder
+						for _, x := range d {
+							b.WriteString(x.String() + "\n")
+						}
+						t.Errorf("%s at %q after %q:\n%s", host, s.Checkpoint, s.Steps, b.String())
+					}
+				}
+			}
+		})
+	}
+}
+
+// isFlow keeps the flows of the bridges that an agent programs.
+func isFlow(line string) bool {
+	fields := strings.Fields(line)
+	return len(fields) > 2 && strings.HasPrefix(fields[2], "table=") && slices.Contains([]string{"br-int", "br-tun", "br-ex"}, fields[1])
+}
+
+// replay is one host of a recording.
+type replay struct {
+	t       *testing.T
+	r       *parity.Recording
+	host    string
+	w       *world.World
+	s       *pipeline.Settings
+	db      *parity.Database
+	objects *parity.Objects
+	flows   map[world.Object][]pipeline.Flow
+	started bool
+}
+
+func newReplay(t *testing.T, r *parity.Recording, host string) *replay {
+	option := func(name string) string {
+		for _, o := range slices.Backward(r.Overrides) {
+			if v, ok := strings.CutPrefix(o, name+"="); ok {
+				return v
+			}
+		}
+		return ""
+	}
+	cfg := world.Config{
+		Host: host, IntegrationBridge: "br-int", Physical: map[string]string{"physnet1": "br-ex"}, AntiSpoof: true,
+		L2Population: option("agent.l2_population") == "true",
+	}
+	cfg.ARPResponder = cfg.L2Population && option("agent.arp_responder") == "true"
+	if types := option("agent.tunnel_types"); types != "" {
+		cfg.TunnelTypes, cfg.TunnelBridge, cfg.IntPatch, cfg.TunPatch = strings.Split(types, ","), "br-tun", "patch-tun", "patch-int"
+	}
+	for ip, name := range r.Names {
+		if name == "ip-"+host {
+			cfg.LocalIP = netip.MustParseAddr(ip)
+		}
+	}
+	return &replay{
+		t: t, r: r, host: host, w: world.New(cfg), db: parity.NewDatabase(), objects: parity.NewObjects(), flows: map[world.Object][]pipeline.Flow{},
+		s: &pipeline.Settings{DatapathType: "netdev", MACTableSize: 50000, VXLANPort: 4789, DontFragment: true},
+	}
+}
+
+// play takes events as they came, and lets what the agent would do about each happen before the next.
+func (h *replay) play(events []parity.Event) {
+	for _, e := range events {
+		if err := h.objects.Apply(e); err != nil {
+			h.t.Fatal(err)
+		}
+		if !slices.Contains(e.Hosts, h.host) {
+			continue
+		}
+		switch {
+		case len(e.Rows) > 0:
+			h.w.Switch(h.db.Apply(e.Rows))
+			if !h.started {
+				h.started = true
+				for _, o := range h.w.Everything() {
+					h.compile(o)
+				}
+			}
+		case e.Cast != "":
+			h.cast(e)
+		case e.Call == "tunnel_sync":
+			h.synced(e)
+		}
+		h.converge()
+	}
+}
+
+func (h *replay) cast(e parity.Event) {
+	m, err := neutron.DecodeMessage(e.Topic, e.Cast, e.Args)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	switch m := m.(type) {
+	case *neutron.Push:
+		err = h.w.Push(m, time.Unix(0, 0))
+	case *neutron.TunnelUpdate:
+		h.w.TunnelUp(world.Endpoint{Type: m.Type, IP: m.IP})
+	case *neutron.TunnelDelete:
+		h.w.TunnelGone(world.Endpoint{Type: m.Type, IP: m.IP})
+	case *neutron.FDBAdd:
+		h.w.FDBAdd(m)
+	case *neutron.FDBRemove:
+		h.w.FDBRemove(m)
+	case *neutron.FDBChange:
+		h.w.FDBChange(m)
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h *replay) synced(e parity.Event) {
+	var args struct {
+		Type string `json:"tunnel_type"`
+	}
+	var result struct{ Tunnels []neutron.Tunnel }
+	if json.Unmarshal(e.Args, &args) != nil || json.Unmarshal(e.Result, &result) != nil {
+		h.t.Fatalf("cannot read %s", e.Result)
+	}
+	for _, t := range result.Tunnels {
+		h.w.TunnelUp(world.Endpoint{Type: args.Type, IP: t.IP})
+	}
+}
+
+// converge does what the agent's loop does until nothing is left to do: compile, ask, write rows.
+func (h *replay) converge() {
+	for range 20 {
+		busy := false
+		for _, o := range h.w.Settle() {
+			busy = true
+			h.compile(o)
+		}
+		if asked := h.w.Missing(); len(asked) > 0 {
+			busy = true
+			var found []neutron.Port
+			for _, id := range asked {
+				var p neutron.Primitive
+				var port neutron.Port
+				if raw := h.objects.Pull("Port", id); raw != nil && json.Unmarshal(raw, &p) == nil && p.Decode(neutron.KindPort, &port) == nil {
+					found = append(found, port)
+				}
+			}
+			h.w.Ports(asked, found)
+		}
+		if !busy {
+			return
+		}
+	}
+	h.t.Fatal("does not come to rest")
+}
+
+func (h *replay) compile(o world.Object) {
+	want := pipeline.Compile(h.w, h.s, o)
+	if want.Err != nil {
+		h.t.Fatal(want.Err)
+	}
+	h.flows[o] = want.Flows
+	for _, row := range append(want.Rows, want.After...) {
+		h.write(row)
+	}
+}
+
+// write makes the rows that a wish stands for, as far as flows depend on them: ports and their numbers, tags.
+func (h *replay) write(row pipeline.Row) {
+	r := pipeline.Describe(row, h.db.View())
+	if r.Port == "" {
+		if h.db.View().BridgeByName(r.Bridge) == nil {
+			h.w.Switch(h.db.SetBridge(r.Bridge, func(*ovsdb.Bridge) {}))
+		}
+		return
+	}
+	tx := ovsdb.NewTx(h.db.View())
+	row.Add(tx, h.db.View())
+	if tx.Len() == 0 {
+		return
+	}
+	exists := h.db.View().PortByName(r.Port) != nil
+	switch {
+	case r.Gone:
+		h.w.Switch(h.db.DeletePort(r.Port))
+	case r.Tag != nil:
+		h.w.Switch(h.db.SetPort("br-int", r.Port, func(p *ovsdb.Port, _ *ovsdb.Interface) {
+			p.Tag, p.VLANMode, p.Trunks = r.Tag, "", nil
+			if r.Config != nil {
+				p.OtherConfig = r.Config
+			}
+		}))
+	case !exists:
+		h.w.Switch(h.db.SetPort(r.Bridge, r.Port, func(_ *ovsdb.Port, i *ovsdb.Interface) { i.Type = r.Type }))
+	}
+}
+
+// lines are the flows in the words of the recording.
+func (h *replay) lines() parity.Snapshot {
+	names := h.r.NamesOf()
+	names.Learn(h.db.View())
+	for _, s := range h.w.Segments() {
+		id := "None"
+		if s.Key.ID >= 0 {
+			id = s.Key.String()[len(s.Key.Network)+1:]
+		}
+		names.VLAN(s.VLAN, parity.VLANName(names.Apply(s.Key.Network), id))
+	}
+	byBridge := map[string]map[openflow.Key]openflow.Flow{}
+	for _, flows := range h.flows {
+		for _, f := range flows {
+			flow, err := f.Entry.Flow()
+			if err != nil {
+				h.t.Fatal(err)
+			}
+			if byBridge[f.Bridge] == nil {
+				byBridge[f.Bridge] = map[openflow.Key]openflow.Flow{}
+			}
+			byBridge[f.Bridge][f.Entry.Key()] = flow
+		}
+	}
+	var lines []string
+	for bridge, flows := range byBridge {
+		for _, f := range flows {
+			if line, ok := names.Flow(bridge, f); ok {
+				lines = append(lines, h.host+" "+line)
+			}
+		}
+	}
+	return parity.NewSnapshot(lines)
+}
