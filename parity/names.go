@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+	"github.com/patchbay-sdn/patchbay/openflow"
 )
 
 // deadVLAN is the tag of ports that must not talk.
@@ -87,6 +88,9 @@ func (n *Names) vlan(tag uint64) string {
 func (n *Names) port(bridge string, ofport uint32) string {
 	if name, ok := n.ports[bridge][ofport]; ok {
 		return name
+	}
+	if ofport >= openflow.PortMax {
+		return text(openflow.Output(ofport)) // ANY is what an agent makes of -1
 	}
 	return "unknown"
 }

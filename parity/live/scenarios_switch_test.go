@@ -91,13 +91,12 @@ func switchScenarios() []*scenario {
 		},
 		{
 			name: "many-ports", config: l2pop, hosts: 1,
-			doc: "Eight ports of two networks are plugged in one transaction.",
+			doc: "Five ports of a network are plugged in one transaction.",
 			steps: []step{
-				network("N1", "4", segment("vlan", 266)), network("N2", "4", segment("vxlan", 961)),
-				port("A", "N1", 1), port("B", "N1", 1), port("C", "N1", 1), port("D", "N1", 1),
-				port("E", "N2", 1), port("F", "N2", 1), port("G", "N2", 1), port("H", "N2", 1),
-				plug(1, "A", "B", "C", "D", "E", "F", "G", "H"),
-				check("plugged", "A=ACTIVE", "B=ACTIVE", "C=ACTIVE", "D=ACTIVE", "E=ACTIVE", "F=ACTIVE", "G=ACTIVE", "H=ACTIVE"),
+				network("N1", "4", segment("vlan", 266)),
+				port("A", "N1", 1), port("B", "N1", 1), port("C", "N1", 1), port("D", "N1", 1), port("E", "N1", 1),
+				plug(1, "A", "B", "C", "D", "E"),
+				check("plugged", "A=ACTIVE", "B=ACTIVE", "C=ACTIVE", "D=ACTIVE", "E=ACTIVE"),
 			},
 		},
 	}
