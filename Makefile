@@ -46,7 +46,7 @@ $(GOLANGCI_LINT):
 tools: $(GOLANGCI_LINT) ## install the linter
 
 test:
-	@CGO_ENABLED=1 $(GO) test -race -json $(TESTFLAGS) $(PKGS) | $(TESTSUM)
+	@set -o pipefail; CGO_ENABLED=1 $(GO) test -race -json $(TESTFLAGS) $(PKGS) | $(TESTSUM)
 
 lab-up: build ## start the real cloud on this machine: RabbitMQ, MariaDB, neutron-server, HOSTS=2 switches (root)
 	bin/lab up --hosts $(HOSTS)
@@ -69,3 +69,5 @@ bench-openflow: ## the OpenFlow package beside ovs-ofctl, in one run (root)
 
 ci: ## exactly what CI does
 	bash .ci/run
+
+include parity/parity.mk
