@@ -273,8 +273,13 @@ func (a *Agent) tellStory(id string, s status, now time.Time) {
 		}
 		return
 	}
-	if s != up {
-		a.log.Info("port is "+p.Wiring.State.String(), "port", id, "reason", p.Wiring.Reason) //nolint:sloglint // four words
+	switch s {
+	case down:
+		*l = timeline{plugged: now}
+		a.log.Info("port was plugged in anew", "port", id, "interface", p.VIF.Name)
+		return
+	case off:
+		a.log.Info("port is down", "port", id, "reason", p.Wiring.Reason)
 		return
 	}
 	a.log.Info("port is up", "port", id, "network", p.Wiring.Segment.Network, "vlan", p.Wiring.VLAN, "interface", p.VIF.Name,

@@ -32,7 +32,13 @@ type wiring struct {
 type bridge struct {
 	tracker *delta.Tracker
 	conn    *openflow.Conn // nil while it cannot be reached
+	lost    time.Time      // since when
+	err     error          // why
 }
+
+// lostGrace is how long a bridge may be out of reach before it is worth a line: it is for a moment whenever it is made or
+// its protocols change.
+const lostGrace = 2 * time.Second
 
 func newWiring() wiring {
 	return wiring{
@@ -110,8 +116,12 @@ func (a *Agent) bridge(name string) *bridge {
 // linkBridges connects to the bridges that exist.
 func (a *Agent) linkBridges(ctx context.Context) {
 	for _, name := range a.world.Bridges() {
-		if a.links[name] || a.world.View.BridgeByName(name) == nil {
-			continue
+		row, b := a.world.View.BridgeByName(name), a.bridge(name)
+		if row != nil && b.conn == nil && !b.lost.IsZero() && time.Since(b.lost) >= lostGrace {
+			a.repeats.log(a.log, slog.LevelWarn, "bridge cannot be programmed", "bridge", name, "err", b.err)
+		}
+		if a.links[name] || row == nil || row.DatapathID == "" {
+			continue // the switch has not made it yet
 		}
 		a.links[name] = true
 		s := &openflow.Supervisor{
@@ -132,9 +142,8 @@ func (a *Agent) bridgeLinked(ctx context.Context, e linked) {
 	b.conn = e.link.Conn
 	b.tracker.Lost()
 	if b.conn == nil {
-		if a.world.View.BridgeByName(e.bridge) != nil {
-			a.repeats.log(a.log, slog.LevelWarn, "bridge cannot be programmed", "bridge", e.bridge, "err", e.link.Err)
-		}
+		b.lost, b.err = time.Now(), e.link.Err
+		a.wakeUp(b.lost.Add(lostGrace))
 		return
 	}
 	a.work.Go(func() {
