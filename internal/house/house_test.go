@@ -39,9 +39,11 @@ var mayImport = map[string][]string{
 	"lab":          {"lab"},
 	"lab/broker":   {},
 	"lab/vswitch":  {},
+	"lab/floor":    {"lab", "openflow", "oslo", "internal"},
 	"cmd/lab":      {"lab"},
 	"cmd/patchbay": {"openflow", "oslo", "internal"},
 	"parity":       {"lab", "openflow", "oslo", "internal"},
+	"bench":        {"lab", "openflow", "oslo", "internal"},
 	"tools":        {},
 }
 
