@@ -19,6 +19,7 @@ func Packages() []string {
 		"neutron-server", "python3-pymysql", "neutron-openvswitch-agent",
 		"rabbitmq-server", "mariadb-server", "openvswitch-switch",
 		"iproute2", "ethtool", "iputils-ping", "conntrack", "procps",
+		"neutron-dhcp-agent", "dnsmasq-base", "isc-dhcp-client",
 	}
 }
 

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/agents"
+
+	"github.com/patchbay-sdn/patchbay/lab/daemon"
+)
+
+const dhcpAgentType = "DHCP agent"
+
+// privateNetns gives a program a /run/netns of its own: the namespaces that a DHCP agent makes are named after networks
+// and not after hosts, and they end with the last process that uses them.
+const privateNetns = `mount -t tmpfs none /run/netns && exec "$@"`
+
+func (h *Host) dhcpDir() string { return filepath.Join(h.Dir(), "dhcp") }
+
+func (h *Host) dhcp() *daemon.Daemon { return daemon.Open("dhcp", h.dhcpDir()) }
+
+// dhcpConfig renders the two files of the DHCP agent.
+func dhcpConfig(host, dir, transportURL string) (neutron, dhcp string) {
+	var n, d ini
+	n.setAll("DEFAULT",
+		"host = "+host,
+		"transport_url = "+transportURL,
+		"state_path = "+dir+"/state",
+		// A process title is written over the environment, by which we recognise our processes.
+		"setproctitle = off",
+	)
+	n.setAll("oslo_concurrency", "lock_path = "+dir+"/lock")
+	d.setAll("DEFAULT",
+		"interface_driver = openvswitch",
+		// The userspace datapath cannot move its own interfaces into other namespaces.
+		"ovs_use_veth = true",
+		"dnsmasq_base_log_dir =",
+		"resync_interval = 5",
+	)
+	d.setAll("ovs", "ovsdb_connection = tcp:127.0.0.1:6640", "ovs_use_veth = true")
+	d.setAll("agent", "root_helper = env", "root_helper_daemon =")
+	d.setAll("privsep", "helper_command = env privsep-helper"+
+		" --config-file "+dir+"/neutron.conf --config-file "+dir+"/dhcp.ini")
+	return n.String(), d.String()
+}
+
+// StartDHCP starts Debian's DHCP agent on the host and returns once the server has heard from it. From then on the server
+// gives it the networks whose subnets ask for DHCP. Its ports are wired by whichever layer-2 agent runs.
+func (h *Host) StartDHCP(ctx context.Context) error {
+	dir := h.dhcpDir()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("making the DHCP agent's directory: %w", err)
+	}
+	neutron, dhcp := dhcpConfig(h.name, dir, h.lab.TransportURL())
+	for name, text := range map[string]string{"neutron.conf": neutron, "dhcp.ini": dhcp} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			return fmt.Errorf("writing the DHCP agent's configuration: %w", err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, agentTimeout)
+	defer cancel()
+	d, err := daemon.Start(ctx, daemon.Spec{
+		Name: "dhcp", Dir: dir, Netns: h.netns, Env: []string{"OVS_RUNDIR=" + h.Switch().Dir()},
+		Argv: []string{
+			"unshare", "--mount", "--propagation", "private", "sh", "-c", privateNetns, "sh",
+			"/usr/bin/neutron-dhcp-agent", "--config-file", dir + "/neutron.conf", "--config-file", dir + "/dhcp.ini",
+		},
+	})
+	if err != nil {
+		return err
+	}
+	for {
+		alive, err := h.dhcpAlive(ctx, daemon.Since(d.PID()))
+		if alive {
+			return nil
+		}
+		if d.PID() == 0 {
+			return fmt.Errorf("the DHCP agent on %s exited\n%s", h.name, d.LogTail(20))
+		}
+		if !pause(ctx, 200*time.Millisecond) {
+			return fmt.Errorf("waiting for the DHCP agent on %s to be alive in the API: %w\n%s",
+				h.name, errors.Join(ctx.Err(), err), d.LogTail(20))
+		}
+	}
+}
+
+// dhcpAlive says whether the server has heard from the host's DHCP agent since it was started.
+func (h *Host) dhcpAlive(ctx context.Context, since time.Time) (bool, error) {
+	pages, err := agents.List(h.lab.Neutron(), agents.ListOpts{Host: h.name, AgentType: dhcpAgentType}).AllPages(ctx)
+	if err != nil {
+		return false, fmt.Errorf("asking for the DHCP agent of %s: %w", h.name, err)
+	}
+	list, err := agents.ExtractAgents(pages)
+	if err != nil {
+		return false, fmt.Errorf("reading the DHCP agent of %s: %w", h.name, err)
+	}
+	return len(list) > 0 && list[0].Alive && !list[0].HeartbeatTimestamp.Before(since), nil
+}
+
+// StopDHCP ends the DHCP agent, its dnsmasq processes and, with them, their namespaces. Its ports stay plugged in, as they
+// do on a real host.
+func (h *Host) StopDHCP(ctx context.Context) error { return h.dhcp().Stop(ctx, stopGrace) }
+
+// DHCPLog is the log file of the DHCP agent.
+func (h *Host) DHCPLog() string { return h.dhcp().LogFile() }
