@@ -203,6 +203,8 @@ func (a *Agent) portStatus(id string, now time.Time) (s status, vif ovsdb.UUID, 
 		return up, p.VIF.Interface, ready
 	case world.Down:
 		return off, p.VIF.Interface, a.settled(object)
+	case world.Ancillary:
+		return up, p.Ancillary, true
 	case world.Elsewhere:
 		return down, "", true
 	}
@@ -276,10 +278,14 @@ func (a *Agent) tellStory(id string, s status, now time.Time) {
 	switch s {
 	case down:
 		*l = timeline{plugged: now}
-		a.log.Info("port was plugged in anew", "port", id, "interface", p.VIF.Name)
+		a.log.Info("port was plugged in anew", "port", id)
 		return
 	case off:
 		a.log.Info("port is down", "port", id, "reason", p.Wiring.Reason)
+		return
+	}
+	if p.VIF == nil {
+		a.log.Info("port is up", "port", id, "reason", p.Wiring.Reason, "total", now.Sub(l.plugged))
 		return
 	}
 	a.log.Info("port is up", "port", id, "network", p.Wiring.Segment.Network, "vlan", p.Wiring.VLAN, "interface", p.VIF.Name,

@@ -23,6 +23,8 @@ func Describe(row Row, v *ovsdb.View) Described {
 		return Described{Bridge: r.bridge, Port: r.name, Type: r.to.Type}
 	case noTunnelRow:
 		return Described{Bridge: r.bridge, Port: r.name, Gone: true}
+	case noPortRow:
+		return Described{Port: v.Port(r.port).Name, Gone: true}
 	case bindingRow:
 		tag := int(r.vlan)
 		return Described{Port: v.Port(r.port).Name, Tag: &tag, Config: r.config}

@@ -26,6 +26,8 @@ func (c *compiler) port(id string) {
 		if c.w.Config.AntiSpoof && p.Details.PortSecurityEnabled() && !neutron.IsNetworkOwned(p.Details.DeviceOwner) {
 			c.antiSpoof(p)
 		}
+	case world.Moved:
+		c.row(noPortRow{p.VIF.Port})
 	case world.Dead, world.Down:
 		c.row(bindingRow{p.VIF.Port, world.DeadVLAN, nil})
 		c.flow(c.w.Config.IntegrationBridge, p.Wiring.Reason, of.Flow{
@@ -121,6 +123,16 @@ func senders(p *world.Port) (macs []neutron.MAC, ips []netip.Prefix) {
 // linkLocal is the IPv6 address that a host makes from its MAC (EUI-64).
 func linkLocal(m neutron.MAC) netip.Addr {
 	return netip.AddrFrom16([16]byte{0xfe, 0x80, 8: m[0] ^ 2, 9: m[1], 10: m[2], 11: 0xff, 12: 0xfe, 13: m[3], 14: m[4], 15: m[5]})
+}
+
+// noPortRow wants a port to go from its bridge.
+type noPortRow struct{ port ovsdb.UUID }
+
+// Add implements Row.
+func (r noPortRow) Add(tx *ovsdb.Tx, v *ovsdb.View) {
+	if v.Port(r.port) != nil {
+		tx.DeletePort(r.port)
+	}
 }
 
 // bindingRow wants a port to be on a VLAN.

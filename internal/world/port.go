@@ -5,6 +5,7 @@ package world
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
@@ -16,6 +17,9 @@ type Port struct {
 	ID string
 	// VIF is its interface on the integration bridge; nil when it is plugged in somewhere else only.
 	VIF *VIF
+	// Ancillary is its interface on a bridge that is neither ours nor somebody else's: its owner has marked it as one
+	// whose ports we report, and nothing more.
+	Ancillary ovsdb.UUID
 	// Details is what the server says about it; nil when it has not said anything, or does not know the port.
 	Details *neutron.Port
 	// Answered: the server has answered, and nothing has happened since that would make the answer old. Asked: the
@@ -25,6 +29,7 @@ type Port struct {
 	Wiring Wiring
 
 	unknown bool // the server's last answer was that it does not know the port
+	moved   bool // its binding was active on this host, and is now on another
 }
 
 // VIF is the interface through which a port is plugged in: one incarnation of it.
@@ -46,6 +51,10 @@ const (
 	Waiting State = iota
 	// Elsewhere: plugged in, but not into the integration bridge.
 	Elsewhere
+	// Ancillary: plugged into a bridge whose ports are only reported.
+	Ancillary
+	// Moved: its VM has moved to another host, which has taken over. What is left of it here goes.
+	Moved
 	// Failed: the switch could not make the interface.
 	Failed
 	// Dead: nothing may pass, for the reason given.
@@ -58,7 +67,7 @@ const (
 
 // String is the word for the state.
 func (s State) String() string {
-	return [...]string{"waiting", "elsewhere", "failed", "dead", "down", "wired"}[s]
+	return [...]string{"waiting", "elsewhere", "ancillary", "moved", "failed", "dead", "down", "wired"}[s]
 }
 
 // Wiring is the decision about a port, with its reason in words.
@@ -205,9 +214,10 @@ func vifOf(i *ovsdb.Interface) (vif, bool) {
 	return vif{id, mac}, id != "" && err == nil
 }
 
-// findVIF finds the interface of a port on the integration bridge, and whether there is one on any bridge. Of several the
-// one that the switch has made counts, then the one with the lowest name, so that the choice does not depend on order.
-func (w *World) findVIF(port string) (here *VIF, anywhere bool) {
+// findVIF finds the interface of a port on the integration bridge, that on an ancillary bridge, and whether there is one on
+// any bridge. Of several the one that the switch has made counts, then the one with the lowest name, so that the choice
+// does not depend on order.
+func (w *World) findVIF(port string) (here *VIF, ancillary ovsdb.UUID, anywhere bool) {
 	for id := range w.vifsOf[port] {
 		v := w.vifs[id]
 		anywhere = true
@@ -215,7 +225,11 @@ func (w *World) findVIF(port string) (here *VIF, anywhere bool) {
 		if i == nil || p == nil {
 			continue
 		}
-		if br := w.View.BridgeOf(p.UUID); br == nil || br.Name != w.Config.IntegrationBridge {
+		br := w.View.BridgeOf(p.UUID)
+		if br == nil || br.Name != w.Config.IntegrationBridge {
+			if br != nil && br.ExternalIDs["bridge-id"] == br.Name && !slices.Contains(w.Bridges(), br.Name) {
+				ancillary = max(ancillary, id)
+			}
 			continue
 		}
 		found := &VIF{Interface: id, Port: p.UUID, Name: i.Name, MAC: v.mac, Error: i.Error}
@@ -228,12 +242,12 @@ func (w *World) findVIF(port string) (here *VIF, anywhere bool) {
 			here = found
 		}
 	}
-	return here, anywhere
+	return here, ancillary, anywhere
 }
 
 // settlePort decides anew about a port.
 func (w *World) settlePort(id string) {
-	here, anywhere := w.findVIF(id)
+	here, ancillary, anywhere := w.findVIF(id)
 	p := w.ports[id]
 	if !anywhere {
 		if p != nil {
@@ -247,7 +261,10 @@ func (w *World) settlePort(id string) {
 		p = &Port{ID: id}
 		w.ports[id] = p
 	}
-	p.VIF = here
+	if here == nil || p.VIF != nil && p.VIF.Interface != here.Interface {
+		p.moved = false // that was another incarnation
+	}
+	p.VIF, p.Ancillary = here, ancillary
 	next := w.decide(p)
 	if next.State != Wired && next.State != Down || next.Segment != p.Wiring.Segment {
 		w.leave(p)
@@ -264,6 +281,8 @@ func (w *World) decide(p *Port) Wiring {
 	d := p.Details
 	_, deleted := w.deleted[p.ID]
 	switch {
+	case p.VIF == nil && p.Ancillary != "":
+		return Wiring{State: Ancillary, Reason: "plugged into an ancillary bridge"}
 	case p.VIF == nil:
 		return Wiring{State: Elsewhere, Reason: "plugged into a bridge that is not the integration bridge"}
 	case p.VIF.OFPort == 0 && p.VIF.Error != "":
@@ -282,6 +301,9 @@ func (w *World) decide(p *Port) Wiring {
 	binding := active(d)
 	if binding == nil {
 		return Wiring{State: Dead, Reason: "no active binding on any host"}
+	}
+	if p.moved {
+		return Wiring{State: Moved, Reason: fmt.Sprintf("its VM has moved to host %s", binding.Host)}
 	}
 	if neutron.IsComputeOwned(d.DeviceOwner) && binding.Host != w.Config.Host && !migrating(binding) {
 		return Wiring{State: Dead, Reason: fmt.Sprintf("bound to host %s, not to this one", binding.Host)}
@@ -354,8 +376,24 @@ func (w *World) learn(d *neutron.Port) {
 	if p.Details != nil && d.Revision < p.Details.Revision {
 		return
 	}
+	p.moved = p.moved && !w.boundHere(d) || p.Details != nil && w.boundHere(p.Details) && w.leftBehind(d)
 	p.Details, p.Answered, p.unknown = d, true, false
 	w.touched[d.ID] = true
+}
+
+// boundHere says whether the port's active binding is on this host.
+func (w *World) boundHere(p *neutron.Port) bool {
+	b := active(p)
+	return b != nil && b.Host == w.Config.Host
+}
+
+// leftBehind says whether the port's active binding is on another host, and this one's was made inactive: the mark of a
+// migration that has come to its end. Before its end the target looks the same, which is why what was before counts.
+func (w *World) leftBehind(p *neutron.Port) bool {
+	b := active(p)
+	return b != nil && b.Host != w.Config.Host && slices.ContainsFunc(p.Bindings, func(b neutron.Binding) bool {
+		return b.Host == w.Config.Host && b.Status == "INACTIVE"
+	})
 }
 
 // Push takes news about objects. Most are about ports of other hosts and are dropped after a look at their id.
