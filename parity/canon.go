@@ -52,7 +52,7 @@ var dropped = map[string]bool{
 	"versioned_object.changes": true, "versioned_object.namespace": true, "created_at": true, "updated_at": true,
 	"description": true, "project_id": true, "tenant_id": true, "dns": true, "dhcp_options": true, "distributed_bindings": true,
 	"standard_attr_id": true, "availability_zones": true, "availability_zone_hints": true, "tags": true,
-	"hosts": true, "is_dynamic": true, "segment_index": true, "driver": true, "vif_details": true,
+	"device_id": true, "hosts": true, "is_dynamic": true, "segment_index": true, "driver": true, "vif_details": true,
 }
 
 // parts are the kinds of objects that come inside others only. Readers know them by their place, so their kind and version are
@@ -88,8 +88,9 @@ func slim(v any) any {
 			delete(v, "versioned_object.version")
 		}
 		for k, x := range v {
-			if dropped[k] || x == nil {
-				delete(v, k)
+			list, isList := x.([]any)
+			if dropped[k] || x == nil || isList && len(list) == 0 {
+				delete(v, k) // readers take a missing list for an empty one
 			} else {
 				v[k] = slim(x)
 			}

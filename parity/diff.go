@@ -148,6 +148,9 @@ type Accepted struct {
 
 // At returns the list as it applies at a checkpoint of a scenario. It counts on the same entries.
 func (a *Accepted) At(scenario, checkpoint string) *Accepted {
+	if a == nil {
+		return nil
+	}
 	return &Accepted{a.List, scenario + "/" + checkpoint}
 }
 

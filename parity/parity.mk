@@ -2,7 +2,9 @@
 # SCENARIO is a regular expression on the names of scenarios or configurations.
 SCENARIO ?=
 PARITY_TIMEOUT ?= 120m
-PARITY = SCENARIO='$(SCENARIO)' $(GO) test -count 1 -timeout $(PARITY_TIMEOUT) -tags parity -v
+# RECORDINGS is another directory (an absolute path) than parity/testdata.
+RECORDINGS ?=
+PARITY = SCENARIO='$(SCENARIO)' RECORDINGS='$(RECORDINGS)' $(GO) test -count 1 -timeout $(PARITY_TIMEOUT) -tags parity -v
 
 .PHONY: parity parity-fast parity-record parity-repeat
 

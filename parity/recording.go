@@ -145,6 +145,9 @@ func Load(dir, name string) (*Recording, error) {
 	return r, nil
 }
 
+// fromStart begins a section that holds changes to the lines of the configuration at rest.
+const fromStart = "from the start"
+
 // Base returns the lines of the agents at rest, on the given hosts.
 func (r *Recording) Base(hosts []string) Snapshot {
 	last := r.Stages[len(r.Stages)-1].Want
@@ -154,12 +157,16 @@ func (r *Recording) Base(hosts []string) Snapshot {
 	})
 }
 
-// A checkpoint's section holds its lines as changes to those before, except calls, which are not carried over.
-func (r *Recording) expand(before Snapshot) {
+// A checkpoint's section holds its lines as changes to those before or to those of the start, whichever is shorter. Calls are
+// not carried over.
+func (r *Recording) expand(start Snapshot) {
+	before := start
 	for i := range r.Stages {
 		var added, gone []string
 		for _, line := range r.Stages[i].Want {
-			if rest, ok := strings.CutPrefix(line, "+ "); ok {
+			if line == fromStart {
+				before = start
+			} else if rest, ok := strings.CutPrefix(line, "+ "); ok {
 				added = append(added, rest)
 			} else {
 				gone = append(gone, strings.TrimPrefix(line, "- "))
@@ -173,6 +180,7 @@ func (r *Recording) expand(before Snapshot) {
 func carried(line string) bool { return !strings.Contains(line, " call ") }
 
 func (r *Recording) parse(a archive) error {
+	var seen []Event
 	for _, f := range a.sections {
 		kind, name, _ := strings.Cut(f.name, " ")
 		switch kind {
@@ -186,11 +194,20 @@ func (r *Recording) parse(a archive) error {
 		case "events":
 			s := &r.Stages[len(r.Stages)-1]
 			for i, line := range lines(f.data) {
-				var e Event
+				var e written
 				if err := json.Unmarshal([]byte(line), &e); err != nil {
 					return fmt.Errorf("%s, line %d: %w", f.name, i+1, err)
 				}
-				s.Events = append(s.Events, e)
+				if n := e.Again - 1; n >= 0 {
+					if n >= len(seen) {
+						return fmt.Errorf("%s, line %d: there is no event %d before", f.name, i+1, e.Again)
+					}
+					hosts := e.Hosts
+					e.Event = seen[n]
+					e.Hosts = hosts
+				}
+				seen = append(seen, e.Event)
+				s.Events = append(s.Events, e.Event)
 			}
 		case "want":
 			r.Stages[len(r.Stages)-1].Want = lines(f.data)
@@ -230,31 +247,67 @@ func (r *Recording) Save(dir string, base Snapshot) error {
 		return fmt.Errorf("encoding a recording: %w", err)
 	}
 	a.add("recording", indented.Bytes())
+	before, seen := base, eventLines{}
 	for _, s := range r.Stages {
 		var events bytes.Buffer
 		for _, e := range s.Events {
-			line, err := encode(e)
+			line, err := seen.line(e)
 			if err != nil {
 				return err
 			}
 			events.Write(line)
 		}
-		var want strings.Builder
-		for _, line := range base.Minus(s.Want) {
-			want.WriteString("- " + line + "\n")
-		}
-		for _, line := range s.Want.Minus(base) {
-			want.WriteString("+ " + line + "\n")
+		want := changes(before, s.Want)
+		if other := fromStart + "\n" + changes(base, s.Want); len(other) < len(want) {
+			want = other
 		}
 		a.add("steps "+s.Checkpoint, []byte(strings.Join(s.Steps, "\n")+"\n"))
 		a.add("events "+s.Checkpoint, events.Bytes())
-		a.add("want "+s.Checkpoint, []byte(want.String()))
-		base = s.Want.Select(carried)
+		a.add("want "+s.Checkpoint, []byte(want))
+		before = s.Want.Select(carried)
 	}
 	if err := os.WriteFile(file(dir, r.Name), a.format(), 0o644); err != nil {
 		return fmt.Errorf("writing a recording: %w", err)
 	}
 	return nil
+}
+
+// written is an event as it stands in a file. Again, when not 0, says that it is the same as that event of the recording,
+// counted from 1, apart from the hosts.
+type written struct {
+	Event
+	Again int `json:"again,omitempty"`
+}
+
+// eventLines are the numbers of the events written so far, by what they say. Servers repeat themselves.
+type eventLines map[string]int
+
+func (seen eventLines) line(e Event) ([]byte, error) {
+	w := written{Event: e}
+	w.Hosts = nil
+	text, err := encode(w)
+	if err != nil {
+		return nil, err
+	}
+	number := len(seen) + 1
+	if first, ok := seen[string(text)]; ok {
+		seen[fmt.Sprint("again ", number)] = number // keeps the count
+		return encode(written{Event: Event{Hosts: e.Hosts}, Again: first})
+	}
+	seen[string(text)] = number
+	return encode(written{Event: e})
+}
+
+// changes writes what makes one snapshot of another.
+func changes(from, to Snapshot) string {
+	var b strings.Builder
+	for _, line := range from.Minus(to) {
+		b.WriteString("- " + line + "\n")
+	}
+	for _, line := range to.Minus(from) {
+		b.WriteString("+ " + line + "\n")
+	}
+	return b.String()
 }
 
 // encode writes one line of JSON in which < and > stay readable.

@@ -27,7 +27,12 @@ func TestRecordingsReadBack(t *testing.T) {
 				{Hosts: []string{"hv1"}, Cast: "push", Topic: "t", Args: json.RawMessage(`{"a":"<->"}`)},
 				{Hosts: []string{"hv1"}, Rows: []RowChange{{Table: "Port", Name: "tap", OFPort: &ofport}}},
 			}, Want: Snapshot{"api port A", "hv1 br-int a", "hv1 br-int d", "hv1 call up"}},
-			{Checkpoint: "second", Steps: []string{"more"}, Want: Snapshot{"hv1 br-int d"}},
+			{Checkpoint: "second", Steps: []string{"more"}, Events: []Event{
+				{Hosts: []string{"hv1"}, Rows: []RowChange{{Table: "Port", Name: "tap"}}},
+				{Hosts: []string{"hv1"}, Cast: "push", Topic: "t", Args: json.RawMessage(`{"a":"<->"}`)},
+				{Hosts: []string{"hv1"}, Cast: "push", Topic: "t", Args: json.RawMessage(`{"a":"<->"}`)},
+				{Hosts: []string{"hv1"}, Rows: []RowChange{{Table: "Port", Name: "tap"}}},
+			}, Want: Snapshot{"hv1 br-int d"}},
 		},
 	}
 	if err := config.Save(dir, nil); err != nil {

@@ -198,6 +198,15 @@ func (j *journal) setRunning(hosts []string) {
 	clear(j.pending) // of agents that were stopped
 }
 
+// failed tells whether the server could not do what update_device_list asked for.
+func failed(result json.RawMessage) bool {
+	var r struct {
+		Up   []string `json:"failed_devices_up"`
+		Down []string `json:"failed_devices_down"`
+	}
+	return json.Unmarshal(result, &r) != nil || len(r.Up)+len(r.Down) > 0
+}
+
 // event makes an entry fit for a recording.
 func (e *entry) event(c *parity.Canon) (parity.Event, error) {
 	ev := parity.Event{Hosts: e.hosts}
@@ -210,6 +219,9 @@ func (e *entry) event(c *parity.Canon) (parity.Event, error) {
 		ev.Call, ev.Failure = e.call.method, e.call.failed
 		if ev.Args, err = c.JSON(e.call.args); err != nil {
 			return ev, err
+		}
+		if e.call.method == "update_device_list" && !failed(e.call.result) {
+			return ev, nil // that all went well says itself
 		}
 		ev.Result, err = c.JSON(e.call.result)
 	default:

@@ -21,11 +21,18 @@ import (
 )
 
 const (
-	testdata      = "../testdata"
 	compatibility = "../../docs/compatibility.md"
 	// maxRecording is the size that keeps a recording readable.
 	maxRecording = 40 << 10
 )
+
+// testdata is where recordings are read and written: RECORDINGS, or the place in the repository.
+func testdata() string {
+	if dir := os.Getenv("RECORDINGS"); dir != "" {
+		return dir
+	}
+	return "../testdata"
+}
 
 // chosen are the scenarios that SCENARIO, a regular expression, names; all without it.
 func chosen(t *testing.T) []*scenario {
@@ -87,7 +94,7 @@ func againstRecordings(t *testing.T, kind lab.AgentKind, a *parity.Accepted) {
 	recorded := map[string]*result{}
 	for _, s := range list {
 		for _, name := range []string{s.name, "config-" + s.config.name} {
-			r, err := parity.Load(testdata, name)
+			r, err := parity.Load(testdata(), name)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -137,11 +144,11 @@ func recording(s *scenario, r *result) *parity.Recording {
 
 func save(t *testing.T, r *parity.Recording, base parity.Snapshot) {
 	t.Helper()
-	if err := r.Save(testdata, base); err != nil {
+	if err := r.Save(testdata(), base); err != nil {
 		t.Error(err)
 		return
 	}
-	info, err := os.Stat(filepath.Join(testdata, r.Name+".txtar"))
+	info, err := os.Stat(filepath.Join(testdata(), r.Name+".txtar"))
 	if err != nil {
 		t.Error(err)
 		return
@@ -151,7 +158,7 @@ func save(t *testing.T, r *parity.Recording, base parity.Snapshot) {
 		t.Errorf("%s has %d bytes, more than %d", r.Name, info.Size(), maxRecording)
 	}
 	// What was written must read back as it was.
-	back, err := parity.Load(testdata, r.Name)
+	back, err := parity.Load(testdata(), r.Name)
 	if err != nil {
 		t.Error(err)
 		return
