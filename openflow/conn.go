@@ -131,6 +131,7 @@ func NewConn(ctx context.Context, nc net.Conn, cfg Config) (*Conn, error) {
 		packetIns: make(chan *PacketIn, cfg.PacketIns),
 		events:    make(chan Event, cfg.Events+1),
 	}
+	growSendBuffer(nc)
 	r := bufio.NewReaderSize(nc, readBuffer)
 	if err := c.hello(ctx, r); err != nil {
 		_ = nc.Close()

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -212,6 +213,7 @@ func TestFaultSocket(t *testing.T) {
 func TestFaultHang(t *testing.T) {
 	sw := newSwitch(t)
 	flows := adds(manyFlows(t, 30000))
+	flows = slices.Repeat(flows, 5)
 	c := dial(t, sw, Config{})
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
