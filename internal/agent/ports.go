@@ -36,6 +36,9 @@ type told struct {
 	status status
 }
 
+// elsewhere stands for an interface that is not on the integration bridge: the server is told that the port is down, once.
+const elsewhere ovsdb.UUID = "elsewhere"
+
 type status uint8
 
 const (
@@ -143,8 +146,11 @@ func (a *Agent) reportPorts(ctx context.Context) {
 		switch {
 		case !ready || a.ports.retries.waiting(id, now):
 			continue
-		case want == unknown, want == before.status && vif == before.vif, before.status == unknown && want == down && vif == "":
+		case want == unknown, want == before.status && (want == down || vif == before.vif), before.status == unknown && want == down && vif == "":
 			delete(a.ports.changed, id)
+			if vif == "" {
+				delete(a.ports.told, id)
+			}
 			continue
 		case want == up && before.status == up:
 			want = down // plugged in anew: the server has to see it go before it sees it come
@@ -206,7 +212,7 @@ func (a *Agent) portStatus(id string, now time.Time) (s status, vif ovsdb.UUID, 
 	case world.Ancillary:
 		return up, p.Ancillary, true
 	case world.Elsewhere:
-		return down, "", true
+		return down, elsewhere, true
 	}
 	return unknown, "", true
 }

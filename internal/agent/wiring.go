@@ -323,7 +323,8 @@ func (a *Agent) applied(p *plan) {
 func (a *Agent) bundleFailed(b bundle, now time.Time) {
 	var refused *openflow.BundleError
 	if !errors.As(b.err, &refused) {
-		return // the connection broke; the dump after the next one tells what is there
+		a.bridge(b.name).tracker.Lost() // the connection broke; the dump over the next one tells what is there
+		return
 	}
 	if len(refused.Failures) == 0 {
 		for _, c := range b.changes {
