@@ -40,7 +40,7 @@ func dhcpConfig(host, dir, transportURL string) (neutron, dhcp string) {
 		"interface_driver = openvswitch",
 		// The userspace datapath cannot move its own interfaces into other namespaces.
 		"ovs_use_veth = true",
-		"dnsmasq_base_log_dir =",
+		"dnsmasq_config_file = "+dir+"/dnsmasq.conf",
 		"resync_interval = 5",
 	)
 	d.setAll("ovs", "ovsdb_connection = tcp:127.0.0.1:6640", "ovs_use_veth = true")
@@ -58,7 +58,11 @@ func (h *Host) StartDHCP(ctx context.Context) error {
 		return fmt.Errorf("making the DHCP agent's directory: %w", err)
 	}
 	neutron, dhcp := dhcpConfig(h.name, dir, h.lab.TransportURL())
-	for name, text := range map[string]string{"neutron.conf": neutron, "dhcp.ini": dhcp} {
+	for name, text := range map[string]string{
+		"neutron.conf": neutron, "dhcp.ini": dhcp,
+		// It reads the list of ports again whenever one is added, and other users may not look into the lab of a test.
+		"dnsmasq.conf": "user=root\n",
+	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			return fmt.Errorf("writing the DHCP agent's configuration: %w", err)
 		}

@@ -271,7 +271,11 @@ func (b body) ToPortCreateMap() (map[string]any, error) {
 	return map[string]any{"port": map[string]any(b)}, nil
 }
 
+// portChange is attributes of a port to be changed. The client looks for headers in the options of an update, and for that
+// they have to be a struct.
+type portChange struct{ body }
+
 // ToPortUpdateMap implements ports.UpdateOptsBuilder.
-func (b body) ToPortUpdateMap() (map[string]any, error) {
-	return map[string]any{"port": map[string]any(b)}, nil
+func (c portChange) ToPortUpdateMap() (map[string]any, error) {
+	return map[string]any{"port": map[string]any(c.body)}, nil
 }

@@ -116,9 +116,9 @@ func (h *Host) bind(ctx context.Context, p Port) (*ports.Port, error) {
 	if p.ID == "" {
 		return h.lab.CreatePort(ctx, h, p)
 	}
-	port, err := ports.Update(ctx, h.lab.api, p.ID, body{
+	port, err := ports.Update(ctx, h.lab.api, p.ID, portChange{body{
 		"binding:host_id": h.name, "device_owner": "compute:nova",
-	}).Extract()
+	}}).Extract()
 	if err != nil {
 		return nil, fmt.Errorf("binding port %s to %s: %w", p.ID, h.name, err)
 	}
