@@ -5,6 +5,7 @@
 package e2e
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -107,12 +108,21 @@ func (c *cloud) lease(t *testing.T, v *vm, limit time.Duration) (lease, error) {
 			t.Errorf("%v: %s", err, out)
 		}
 	}()
-	pid := filepath.Join(dir, "pid")
-	out, err := v.Command(c.ctx, "dhclient", "-4", "-1", "-v", "-sf", "/bin/true", "-cf", config, "-lf", file, "-pf", pid, "eth0").CombinedOutput()
-	// A client with a lease stays to renew it.
-	_ = v.Command(c.ctx, "dhclient", "-4", "-x", "-sf", "/bin/true", "-cf", config, "-lf", file, "-pf", pid, "eth0").Run()
-	if err != nil {
-		return lease{}, fmt.Errorf("asking for a lease in %s: %w: %s", v.name, err, strings.TrimSpace(string(out)))
+	// In the foreground: in the background it would stay, to renew the lease.
+	var out bytes.Buffer
+	cmd := v.Command(c.ctx, "dhclient", "-4", "-1", "-d", "-sf", "/bin/true", "-cf", config, "-lf", file, "-pf", filepath.Join(dir, "pid"), "eth0")
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	leased := func() bool { got, err := os.ReadFile(file); return err == nil && bytes.Contains(got, []byte("}")) }
+	c.eventually(limit, func() bool { return leased() || len(ended) > 0 })
+	_ = cmd.Process.Kill()
+	<-ended
+	if !leased() {
+		return lease{}, fmt.Errorf("%s got no lease: %s", v.name, strings.TrimSpace(out.String()))
 	}
 	got, err := os.ReadFile(file)
 	if err != nil {
@@ -143,39 +153,44 @@ func (c *cloud) spoofing(t *testing.T) {
 				victims = append(victims, to)
 			}
 		}
-		honest := func(to *vm) map[string][]byte { return claims(from, to, from.MAC, from.v4, from.v6) }
-		false1 := func(to *vm) map[string][]byte { return claims(from, to, strangeMAC, address4(88), strangeV6) }
+		honest := func(to *vm) map[string]frame { return claims(from, to, from.MAC, from.v4, from.v6) }
+		forged := func(to *vm) map[string]frame { return claims(from, to, strangeMAC, address4(88), strangeV6) }
 		c.run(t, kind+": own MAC, ARP sender and neighbour advertisement pass", "3", func(t *testing.T) {
 			c.arrive(t, from, victims, honest, true)
 		})
 		c.run(t, kind+": wrong MAC, ARP sender and neighbour advertisement are dropped", "3", func(t *testing.T) {
-			c.arrive(t, from, victims, false1, false)
+			c.arrive(t, from, victims, forged, false)
 		})
 		if kind != "vxlan" && kind != "vlan" {
 			continue
 		}
 		c.run(t, kind+": wrong ones pass without port security, and are dropped again with it", "3", func(t *testing.T) {
 			c.update(t, from, attributes{"port_security_enabled": false, "security_groups": []string{}})
-			c.arrive(t, from, victims, false1, true)
+			c.arrive(t, from, victims, forged, true)
 			c.update(t, from, attributes{"port_security_enabled": true})
-			c.arrive(t, from, victims, false1, false)
+			c.arrive(t, from, victims, forged, false)
 			c.arrive(t, from, victims, honest, true)
 		})
 	}
 }
 
-// claims are frames in which a VM says who it is; the token is added by the sender.
-func claims(from, to *vm, mac, v4, v6 string) map[string][]byte {
-	return map[string][]byte{
-		"source MAC":              plain(to.MAC, mac, 0),
-		"broadcast's source MAC":  plain(broadcast, mac, 0),
-		"ARP answer":              arp(2, to.MAC, from.MAC, from.MAC, v4, to.MAC, to.v4, 0),
-		"neighbour advertisement": advertisement(to.MAC, from.MAC, from.linkLocal(), to.linkLocal(), v6, from.MAC, 0),
+// frame makes a frame with a token.
+type frame func(k token) []byte
+
+// claims are frames in which a VM says who it is.
+func claims(from, to *vm, mac, v4, v6 string) map[string]frame {
+	return map[string]frame{
+		"source MAC":             func(k token) []byte { return plain(to.MAC, mac, k) },
+		"broadcast's source MAC": func(k token) []byte { return plain(broadcast, mac, k) },
+		"ARP answer":             func(k token) []byte { return arp(2, to.MAC, from.MAC, from.MAC, v4, to.MAC, to.v4, k) },
+		"neighbour advertisement": func(k token) []byte {
+			return advertisement(to.MAC, from.MAC, from.linkLocal(), to.linkLocal(), v6, from.MAC, k)
+		},
 	}
 }
 
 // arrive sends claims to all victims until all arrive, or none does, as wanted.
-func (c *cloud) arrive(t *testing.T, from *vm, victims []*vm, frames func(to *vm) map[string][]byte, want bool) {
+func (c *cloud) arrive(t *testing.T, from *vm, victims []*vm, frames func(to *vm) map[string]frame, want bool) {
 	t.Helper()
 	var wrong []string
 	c.eventually(wired/2, func() bool {
@@ -185,8 +200,7 @@ func (c *cloud) arrive(t *testing.T, from *vm, victims []*vm, frames func(to *vm
 			tokens[to] = map[string]token{}
 			for what, f := range frames(to) {
 				k := c.token()
-				f = append(f[:len(f)-len(k.bytes())], k.bytes()...)
-				if err := from.probe.send(f); err != nil {
+				if err := from.probe.send(f(k)); err != nil {
 					t.Fatal(err)
 				}
 				tokens[to][what] = k

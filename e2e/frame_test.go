@@ -64,11 +64,13 @@ func parseARP(f []byte) (arpFrame, bool) {
 	}, true
 }
 
-// advertisement is an unsolicited neighbour advertisement: "target is at mac".
+// advertisement is an unsolicited neighbour advertisement: "target is at mac". The token is also in an option of a type for
+// experiments: bridges that filter cut off what comes after an IPv6 packet.
 func advertisement(ethTo, ethFrom, ipFrom, ipTo, target, mac string, k token) []byte {
 	icmp := []byte{136, 0, 0, 0, 0x20, 0, 0, 0}
 	icmp = append(icmp, netip.MustParseAddr(target).AsSlice()...)
 	icmp = append(append(icmp, 2, 1), hw(mac)...)
+	icmp = append(append(icmp, 253, 3, 0, 0, 0, 0, 0, 0), k.bytes()...)
 	src, dst := netip.MustParseAddr(ipFrom).AsSlice(), netip.MustParseAddr(ipTo).AsSlice()
 	const protoICMPv6 = 58
 	pseudo := append(append([]byte{}, src...), dst...)
