@@ -4,7 +4,7 @@ SCENARIO ?=
 PARITY_TIMEOUT ?= 120m
 # RECORDINGS is another directory (an absolute path) than parity/testdata.
 RECORDINGS ?=
-PARITY = SCENARIO='$(SCENARIO)' RECORDINGS='$(RECORDINGS)' $(GO) test -count 1 -timeout $(PARITY_TIMEOUT) -tags parity -v
+PARITY = SCENARIO='$(SCENARIO)' RECORDINGS='$(RECORDINGS)' CGO_ENABLED=1 $(GO) test -race -count 1 -timeout $(PARITY_TIMEOUT) -tags parity -v
 
 .PHONY: parity parity-fast parity-record parity-repeat
 

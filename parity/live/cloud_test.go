@@ -61,6 +61,9 @@ func (c *cloud) synced(cfg *config) bool {
 func newCloud(t *testing.T) *cloud {
 	t.Helper()
 	c := &cloud{lab: lab.New(t, hostCount), journal: newJournal()}
+	for _, h := range c.lab.Hosts() {
+		c.journal.hosts[managementIP(h)] = h.Name()
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	copies, err := c.lab.Broker().Trace(ctx)
 	if err != nil {
@@ -82,7 +85,6 @@ func newCloud(t *testing.T) *cloud {
 		}
 	})
 	for _, h := range c.lab.Hosts() {
-		c.journal.hosts[managementIP(h)] = h.Name()
 		w, err := watch(ctx, h, c.journal)
 		if err != nil {
 			t.Fatal(err)
