@@ -81,8 +81,9 @@ func TestWiring(t *testing.T) {
 		c.spoofing(t)
 		c.adminState(t)
 		c.replug(t)
-		c.move(t)
+		c.move(t, 3)
 		c.matrix(t)
+		c.move(t, 1)
 	}
 }
 
@@ -176,6 +177,14 @@ func (n *network) add(number, host int) {
 }
 
 func address4(number int) string { return "192.168.100." + strconv.Itoa(10+number) }
+
+// span is how many hosts the VMs that talk to each other are on.
+func span(kind string) string {
+	if kind == "local" {
+		return "1"
+	}
+	return "3"
+}
 
 func (c *cloud) network(name string) *network {
 	for _, n := range c.nets {
