@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -46,7 +47,7 @@ must be stopped. The ports are removed afterwards.`,
 }
 
 func measureFloor(ctx context.Context, l *lab.Lab, h *lab.Host, n lab.Network, count int, print func(string, ...any)) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	fl, err := floor.Start(ctx, l, h)
 	if err != nil {
@@ -74,18 +75,23 @@ func measureFloor(ctx context.Context, l *lab.Lab, h *lab.Host, n lab.Network, c
 		for i, p := range list {
 			ids[i] = p.ID
 		}
+		ctx, cancel := context.WithTimeout(ctx, 20*time.Second+time.Duration(len(list))*time.Second/2)
+		defer cancel()
 		began := time.Now()
 		if err := h.PlugMany(ctx, list); err != nil {
 			return 0, 0, err
 		}
 		a, b, err := watch.Wait(ctx, "ACTIVE", ids...)
-		return a.Sub(began), b.Sub(began), err
+		if err != nil {
+			return 0, 0, errors.Join(err, fl.Err())
+		}
+		return a.Sub(began), b.Sub(began), nil
 	}
 	var one []time.Duration
 	for i := range singles {
 		_, took, err := plug(list[i : i+1])
 		if err != nil {
-			return fmt.Errorf("%w; the floor: %w", err, fl.Err())
+			return err
 		}
 		one = append(one, took)
 	}
@@ -93,7 +99,7 @@ func measureFloor(ctx context.Context, l *lab.Lab, h *lab.Host, n lab.Network, c
 	print("one port, plug to ACTIVE: %v (median of %d: %v to %v)\n", one[singles/2], singles, one[0], one[singles-1])
 	first, all, err := plug(list[singles:])
 	if err != nil {
-		return fmt.Errorf("%w; the floor: %w", err, fl.Err())
+		return err
 	}
 	print("%d ports at once: first ACTIVE after %v, all after %v\n", count, first, all)
 	return fl.Err()

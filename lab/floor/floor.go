@@ -111,17 +111,6 @@ func (f *Floor) connect(ctx, running context.Context, h *lab.Host) (err error) {
 	if _, f.versions, err = neutron.Negotiate(ctx, f.server); err != nil {
 		return err
 	}
-	ip := h.LocalIP()
-	if _, err = f.server.ReportState(ctx, neutron.AgentState{
-		Binary: neutron.Binary, Host: h.Name(), Topic: "N/A", AgentType: neutron.AgentType, ResourceVersions: f.versions,
-		Configurations: neutron.Configurations{
-			BridgeMappings: map[string]string{"physnet1": "br-ex"}, IntegrationBridge: integration, DatapathType: "netdev",
-			TunnelTypes: []string{"vxlan", "gre", "geneve"}, TunnelingIP: &ip, L2Population: true, ARPResponderEnabled: true,
-			Extensions: []string{},
-		},
-	}, time.Now()); err != nil {
-		return err
-	}
 	if f.db, err = ovsdb.New(ovsdb.Config{Endpoint: "unix:" + h.Switch().DBSocket()}); err != nil {
 		return err
 	}
@@ -135,13 +124,25 @@ func (f *Floor) connect(ctx, running context.Context, h *lab.Host) (err error) {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	ip, can := h.LocalIP(), f.view.Capabilities()
+	if _, err = f.server.ReportState(ctx, neutron.AgentState{
+		Binary: neutron.Binary, Host: h.Name(), Topic: "N/A", AgentType: neutron.AgentType, ResourceVersions: f.versions,
+		Configurations: neutron.Configurations{
+			BridgeMappings: map[string]string{"physnet1": "br-ex"}, IntegrationBridge: integration, DatapathType: "netdev",
+			TunnelTypes: []string{"vxlan", "gre", "geneve"}, TunnelingIP: &ip, L2Population: true, ARPResponderEnabled: true,
+			Extensions: []string{}, RPBandwidths: map[string]neutron.DirectedRate{}, RPHypervisors: map[string]string{},
+			OVSCapabilities: neutron.Capabilities{DatapathTypes: can.DatapathTypes, IfaceTypes: can.IfaceTypes},
+		},
+	}, time.Now()); err != nil {
+		return err
+	}
 	for p := range f.view.Ports() {
 		if network := p.OtherConfig["net_uuid"]; network != "" && p.Tag != nil {
 			f.vlans[network] = *p.Tag
 		}
 	}
 	for _, name := range []string{integration, tunnel} {
-		if f.bridges[name], err = of.Dial(ctx, h.Switch().MgmtSocket(name), of.Config{}); err != nil {
+		if f.bridges[name], err = of.Dial(ctx, "unix:"+h.Switch().MgmtSocket(name), of.Config{}); err != nil {
 			return fmt.Errorf("bridge %s, which an agent sets up: %w", name, err)
 		}
 	}
