@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build bench
+
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
+
+	"github.com/patchbay-sdn/patchbay/lab"
+	"github.com/patchbay-sdn/patchbay/lab/floor"
+)
+
+const (
+	many    = 100 // ports at once
+	singles = 5   // ports one after the other; the median counts
+	small   = 20  // ports at once, for the cost of a port on a small host
+	large   = 500 // and on a large one
+	filled  = 125 // ports when memory is looked at
+)
+
+func asserting() bool { return os.Getenv("PATCHBAY_BENCH") == "1" }
+
+func runs() int {
+	if n, err := strconv.Atoi(os.Getenv("PATCHBAY_BENCH_RUNS")); err == nil && n > 0 {
+		return n
+	}
+	return 3
+}
+
+// bench is one run.
+type bench struct {
+	lab   *lab.Lab
+	host  *lab.Host
+	net   lab.Network
+	watch *floor.Watch
+	table table
+	floor *floor.Floor // while it runs
+	pool  []ports.Port // bound to the host and DOWN
+}
+
+func TestWiring(t *testing.T) {
+	b := &bench{}
+	if dir := os.Getenv("PATCHBAY_BENCH_LAB"); dir != "" {
+		l, err := lab.Open(lab.Options{Dir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.lab = l
+	} else {
+		b.lab = lab.New(t, 2)
+	}
+	b.host = b.lab.Host(1)
+	began, before := time.Now(), loadAverage()
+	defer func() {
+		b.table.print(os.Stdout, fmt.Sprintf("load average before %s, after %s; took %s; medians of %d", before, loadAverage(), time.Since(began).Round(time.Second), runs()))
+	}()
+	b.prepare(t)
+	t.Run("plug", b.plugging)
+	t.Run("bad", b.badNeighbours)
+	t.Run("push", b.pushes)
+	t.Run("size", b.size)
+	t.Run("scale", b.scale)
+}
+
+// prepare makes the network known on both hosts.
+func (b *bench) prepare(t *testing.T) {
+	ctx := t.Context()
+	for _, h := range b.lab.Hosts() {
+		if err := h.StopAgent(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.StartAgent(ctx, lab.Patchbay); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var err error
+	if b.net, err = b.lab.CreateNetwork(ctx, lab.Network{Name: "bench", CIDR: "10.96.0.0/20"}); err != nil {
+		t.Fatal(err)
+	}
+	if b.watch, err = floor.NewWatch(ctx, b.lab); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.watch.Close)
+	for _, h := range []*lab.Host{b.lab.Host(2), b.host} {
+		anchor, err := b.lab.CreatePorts(ctx, h, lab.Port{NetworkID: b.net.ID}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = h.UnplugMany(context.Background(), anchor) })
+		if err := h.PlugMany(ctx, anchor); err != nil {
+			t.Fatal(err)
+		}
+		b.wait(t, "ACTIVE", anchor)
+	}
+	b.fill(t, many)
+}
+
+// fill makes sure that the pool has so many ports.
+func (b *bench) fill(t *testing.T, n int) []ports.Port {
+	t.Helper()
+	if missing := n - len(b.pool); missing > 0 {
+		more, err := b.lab.CreatePorts(t.Context(), b.host, lab.Port{NetworkID: b.net.ID}, missing)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.pool = append(b.pool, more...)
+	}
+	return b.pool[:n]
+}
+
+func (b *bench) wait(t *testing.T, status string, list []ports.Port) (first, last time.Time) {
+	t.Helper()
+	ids := make([]string, len(list))
+	for i, p := range list {
+		ids[i] = p.ID
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute+time.Duration(len(list))*time.Second)
+	defer cancel()
+	first, last, err := b.watch.Wait(ctx, status, ids...)
+	if err != nil {
+		var of error
+		if b.floor != nil {
+			of = b.floor.Err()
+		}
+		t.Fatal(errors.Join(err, of))
+	}
+	return first, last
+}
+
+// outcome is what plugging some ports at once led to.
+type outcome struct{ first, all, cpu time.Duration }
+
+// plug plugs ports, and takes them off again.
+func (b *bench) plug(t *testing.T, list []ports.Port) outcome {
+	t.Helper()
+	used, began := cpu(t, b.host), time.Now()
+	if err := b.host.PlugMany(t.Context(), list); err != nil {
+		t.Fatal(err)
+	}
+	first, last := b.wait(t, "ACTIVE", list)
+	b.settle(t)
+	o := outcome{first.Sub(began), last.Sub(began), cpu(t, b.host) - used}
+	b.unplug(t, list)
+	return o
+}
+
+// settle lets the agent finish what follows the last report: what the server sends to everyone about the ports.
+func (b *bench) settle(t *testing.T) {
+	t.Helper()
+	if b.floor == nil {
+		time.Sleep(time.Second)
+	}
+}
+
+func (b *bench) unplug(t *testing.T, list []ports.Port) {
+	t.Helper()
+	if err := b.host.UnplugMany(t.Context(), list); err != nil {
+		t.Fatal(err)
+	}
+	b.wait(t, "DOWN", list)
+}
+
+// use has the host wired by an agent, or by the floor for an empty kind.
+func (b *bench) use(t *testing.T, kind lab.AgentKind) {
+	t.Helper()
+	if running, pid := b.host.Agent(); pid != 0 && running == kind {
+		return
+	}
+	if b.floor != nil {
+		if err := b.floor.Close(); err != nil {
+			t.Fatal(err)
+		}
+		b.floor = nil
+	}
+	if err := b.host.StopAgent(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if kind == "" {
+		f, err := floor.Start(t.Context(), b.lab, b.host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.floor = f
+		return
+	}
+	if err := b.host.StartAgent(t.Context(), kind); err != nil {
+		t.Fatal(err)
+	}
+	b.plug(t, b.fill(t, 1)) // in sync when it answers to this
+}
+
+// plugging compares one port and many at once.
+func (b *bench) plugging(t *testing.T) {
+	var one, first, all, used = map[lab.AgentKind][]time.Duration{}, map[lab.AgentKind][]time.Duration{}, map[lab.AgentKind][]time.Duration{}, map[lab.AgentKind][]time.Duration{}
+	measure := func(kind lab.AgentKind) {
+		b.use(t, kind)
+		for range singles {
+			one[kind] = append(one[kind], b.plug(t, b.fill(t, 1)).all)
+		}
+		o := b.plug(t, b.fill(t, many))
+		t.Logf("%q: one %v, %d ports: first %v, all %v, CPU %v", kind, one[kind], many, o.first, o.all, o.cpu)
+		first[kind], all[kind], used[kind] = append(first[kind], o.first), append(all[kind], o.all), append(used[kind], o.cpu)
+	}
+	for range runs() {
+		measure(lab.Patchbay)
+		measure("")
+	}
+	measure(lab.Python)
+	b.use(t, lab.Patchbay)
+
+	oneFloor := median(one[""])
+	compare := func(what string, of map[lab.AgentKind][]time.Duration, to time.Duration, limit float64, target string) {
+		patchbay := median(of[lab.Patchbay])
+		text, ratio := times(patchbay, to)
+		b.table.add(t, row{
+			what: what, python: ms(median(of[lab.Python])), floor: ms(median(of[""])), patchbay: ms(patchbay),
+			ratio: text, target: target, met: ratio <= limit,
+		})
+	}
+	compare("one port, plug → ACTIVE", one, oneFloor, 1.5, "≤ 1.5 × floor")
+	compare(fmt.Sprintf("%d ports at once, first ACTIVE", many), first, oneFloor, 2, "≤ 2 × floor's one port")
+	compare(fmt.Sprintf("%d ports at once, all ACTIVE", many), all, median(all[""]), 1.3, "≤ 1.3 × floor")
+	python, patchbay := median(used[lab.Python]), median(used[lab.Patchbay])
+	text, ratio := times(python, patchbay)
+	b.table.add(t, row{
+		what: fmt.Sprintf("%d ports at once, agent CPU", many), python: ms(python), patchbay: ms(patchbay),
+		ratio: "1/" + text, target: "≤ 1/40 of Python", met: ratio >= 40,
+	})
+}
+
+// scale compares what a port costs when many come with what it costs when few do.
+func (b *bench) scale(t *testing.T) {
+	b.use(t, lab.Patchbay)
+	var few []time.Duration
+	for range runs() {
+		few = append(few, b.plug(t, b.fill(t, small)).cpu/small)
+	}
+	o := b.plug(t, b.fill(t, large))
+	t.Logf("%d ports: first %v, all %v, CPU %v", large, o.first, o.all, o.cpu)
+	text, ratio := times(o.cpu/large, median(few))
+	b.table.add(t, row{
+		what: fmt.Sprintf("agent CPU a port, %d at once; ratio to %d (%s)", large, small, ms(median(few))), patchbay: ms(o.cpu / large),
+		ratio: text, target: "≤ 1.5", met: ratio <= 1.5,
+	})
+}
+
+func median(d []time.Duration) time.Duration {
+	if len(d) == 0 {
+		return 0
+	}
+	d = slices.Sorted(slices.Values(d))
+	return d[len(d)/2]
+}
