@@ -3,7 +3,9 @@
 package agent
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"slices"
@@ -12,12 +14,15 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/world"
+	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
 
 // ports is what has been asked and told about ports. It is owned by the loop.
 type ports struct {
 	asking  int // questions on their way
 	retries retries[string]
+	// groups bounds how many ports are asked about together with one whose question was refused.
+	groups map[string]int
 
 	changed   map[string]bool // ports whose status may have to be told
 	told      map[string]told // what the server has confirmed
@@ -27,7 +32,7 @@ type ports struct {
 }
 
 func newPorts() ports {
-	return ports{retries: retries[string]{}, changed: map[string]bool{}, told: map[string]told{}, lines: map[string]*timeline{}}
+	return ports{retries: retries[string]{}, groups: map[string]int{}, changed: map[string]bool{}, told: map[string]told{}, lines: map[string]*timeline{}}
 }
 
 // told is a status that the server knows, of one incarnation of a port.
@@ -87,7 +92,7 @@ func (a *Agent) askMissing(ctx context.Context) {
 		}
 	}
 	a.world.Unanswered(early)
-	for ids := range slices.Chunk(ready, maxPerCall) {
+	for _, ids := range a.questions(ready) {
 		a.ports.asking++
 		a.work.Go(func() {
 			objects, err := a.server.BulkPull(ctx, a.versions, neutron.KindPort, map[string]any{"id": ids})
@@ -100,9 +105,32 @@ func (a *Agent) askMissing(ctx context.Context) {
 	}
 }
 
+// questions puts ports together into questions: as many as one may name, and fewer where a question was refused.
+func (a *Agent) questions(ids []string) [][]string {
+	bySize := map[int][]string{}
+	for _, id := range ids {
+		size := cmp.Or(a.ports.groups[id], maxPerCall)
+		bySize[size] = append(bySize[size], id)
+	}
+	var out [][]string
+	for size, ids := range bySize {
+		out = slices.AppendSeq(out, slices.Chunk(ids, size))
+	}
+	return out
+}
+
 func (a *Agent) answered(e askedAbout) {
 	a.ports.asking--
 	now := time.Now()
+	var refused *messaging.RemoteError
+	if errors.As(e.err, &refused) && len(e.ids) > 1 {
+		// One of them may be what the server stumbles over, and the others must not wait for it: ask by halves, at once.
+		for _, id := range e.ids {
+			a.ports.groups[id] = (len(e.ids) + 1) / 2
+		}
+		a.world.Unanswered(e.ids)
+		return
+	}
 	if e.err != nil {
 		// Objects that could be read count nevertheless.
 		read := make([]string, 0, len(e.found))
@@ -125,6 +153,7 @@ func (a *Agent) answered(e askedAbout) {
 	a.repeats.forget("the server does not tell about ports, asking again")
 	for _, id := range e.ids {
 		a.ports.retries.forget(id)
+		delete(a.ports.groups, id)
 		if l := a.ports.lines[id]; l != nil && l.answered.IsZero() {
 			l.answered = now
 		}
@@ -188,6 +217,7 @@ func (a *Agent) portStatus(id string, now time.Time) (s status, vif ovsdb.UUID, 
 	p := a.world.Port(id)
 	if p == nil {
 		delete(a.ports.lines, id)
+		delete(a.ports.groups, id)
 		return down, "", true
 	}
 	l := a.ports.lines[id]
