@@ -146,9 +146,10 @@ func (a *Agent) bridgeLinked(ctx context.Context, e linked) {
 		a.wakeUp(b.lost.Add(lostGrace))
 		return
 	}
+	conn := e.link.Conn // b.conn belongs to the loop, and may be gone before the goroutine looks
 	a.work.Go(func() {
-		entries, err := b.conn.Flows(ctx, openflow.Filter{Table: openflow.AllTables})
-		a.inbox.put(dumped{e.bridge, e.link.Conn, entries, err})
+		entries, err := conn.Flows(ctx, openflow.Filter{Table: openflow.AllTables})
+		a.inbox.put(dumped{e.bridge, conn, entries, err})
 	})
 }
 

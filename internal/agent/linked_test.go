@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/patchbay-sdn/patchbay/openflow"
+)
+
+// politeSwitch says hello, tells its features and leaves every other question unanswered.
+func politeSwitch(nc net.Conn) {
+	const hello, featuresRequest, featuresReply = 0, 5, 6
+	for {
+		head := make([]byte, 8)
+		if _, err := io.ReadFull(nc, head); err != nil {
+			return
+		}
+		if _, err := io.CopyN(io.Discard, nc, int64(binary.BigEndian.Uint16(head[2:]))-8); err != nil {
+			return
+		}
+		answer := head
+		switch head[1] {
+		case hello:
+			binary.BigEndian.PutUint16(answer[2:], 8)
+		case featuresRequest:
+			answer = append(head, make([]byte, 24)...)
+			answer[1] = featuresReply
+			binary.BigEndian.PutUint16(answer[2:], 32)
+		default:
+			continue
+		}
+		if _, err := nc.Write(answer); err != nil {
+			return
+		}
+	}
+}
+
+// A bridge that is set up anew by the switch breaks its connection at once, often before its flows are asked for.
+func TestABridgeThatIsLostAsSoonAsItIsFound(t *testing.T) {
+	ours, theirs := net.Pipe()
+	go politeSwitch(theirs)
+	conn, err := openflow.NewConn(t.Context(), ours, openflow.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &Agent{inbox: newMailbox[any](), wiring: newWiring(), wake: time.NewTimer(time.Hour)}
+	a.bridgeLinked(t.Context(), linked{"br-int", openflow.Link{Conn: conn}})
+	a.bridgeLinked(t.Context(), linked{"br-int", openflow.Link{Err: errors.New("gone")}})
+	_ = conn.Close()
+	a.work.Wait() // the race detector looks at who used the connection
+	for _, e := range a.inbox.take() {
+		if d, ok := e.(dumped); !ok || d.conn != conn || d.err == nil {
+			t.Errorf("got %+v, want the failed question to the connection that was lost", e)
+		}
+	}
+}
