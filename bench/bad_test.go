@@ -24,7 +24,7 @@ func (b *bench) badNeighbours(t *testing.T) {
 	all := b.fill(t, good+1)
 	list, flapping := all[:good], all[good:]
 	var alone, beside []time.Duration
-	for range max(runs(), 5) {
+	for range runs(5) {
 		alone = append(alone, b.plug(t, list).all)
 		stop := b.trouble(t, flapping)
 		beside = append(beside, b.plug(t, list).all)

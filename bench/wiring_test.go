@@ -21,7 +21,6 @@ import (
 )
 
 const (
-	many    = 100 // ports at once
 	singles = 5   // ports one after the other; the median counts
 	small   = 20  // ports at once, for the cost of a port on a small host
 	large   = 500 // and on a large one
@@ -30,11 +29,14 @@ const (
 
 func asserting() bool { return os.Getenv("PATCHBAY_BENCH") == "1" }
 
-func runs() int {
-	if n, err := strconv.Atoi(os.Getenv("PATCHBAY_BENCH_RUNS")); err == nil && n > 0 {
+// runs is how often what is compared by medians is done.
+func runs(otherwise int) int { return number("PATCHBAY_BENCH_RUNS", otherwise) }
+
+func number(variable string, otherwise int) int {
+	if n, err := strconv.Atoi(os.Getenv(variable)); err == nil && n > 0 {
 		return n
 	}
-	return 3
+	return otherwise
 }
 
 // bench is one run.
@@ -44,12 +46,13 @@ type bench struct {
 	net   lab.Network
 	watch *floor.Watch
 	table table
+	many  int          // ports at once
 	floor *floor.Floor // while it runs
 	pool  []ports.Port // bound to the host and DOWN
 }
 
 func TestWiring(t *testing.T) {
-	b := &bench{}
+	b := &bench{many: number("PATCHBAY_BENCH_PORTS", 100)}
 	if dir := os.Getenv("PATCHBAY_BENCH_LAB"); dir != "" {
 		l, err := lab.Open(lab.Options{Dir: dir})
 		if err != nil {
@@ -62,7 +65,7 @@ func TestWiring(t *testing.T) {
 	b.host = b.lab.Host(1)
 	began, before := time.Now(), loadAverage()
 	defer func() {
-		b.table.print(os.Stdout, fmt.Sprintf("load average before %s, after %s; took %s; medians of %d", before, loadAverage(), time.Since(began).Round(time.Second), runs()))
+		b.table.print(os.Stdout, fmt.Sprintf("load average before %s, after %s; took %s", before, loadAverage(), time.Since(began).Round(time.Second)))
 	}()
 	b.prepare(t)
 	t.Run("plug", b.plugging)
@@ -102,7 +105,7 @@ func (b *bench) prepare(t *testing.T) {
 		}
 		b.wait(t, "ACTIVE", anchor)
 	}
-	b.fill(t, many)
+	b.fill(t, b.many)
 }
 
 // fill makes sure that the pool has so many ports.
@@ -207,11 +210,11 @@ func (b *bench) plugging(t *testing.T) {
 		for range singles {
 			one[kind] = append(one[kind], b.plug(t, b.fill(t, 1)).all)
 		}
-		o := b.plug(t, b.fill(t, many))
-		t.Logf("%q: one %v, %d ports: first %v, all %v, CPU %v", kind, one[kind], many, o.first, o.all, o.cpu)
+		o := b.plug(t, b.fill(t, b.many))
+		t.Logf("%q: one %v, %d ports: first %v, all %v, CPU %v", kind, one[kind], b.many, o.first, o.all, o.cpu)
 		first[kind], all[kind], used[kind] = append(first[kind], o.first), append(all[kind], o.all), append(used[kind], o.cpu)
 	}
-	for range runs() {
+	for range runs(3) {
 		measure(lab.Patchbay)
 		measure("")
 	}
@@ -228,12 +231,12 @@ func (b *bench) plugging(t *testing.T) {
 		})
 	}
 	compare("one port, plug → ACTIVE", one, oneFloor, 1.5, "≤ 1.5 × floor")
-	compare(fmt.Sprintf("%d ports at once, first ACTIVE", many), first, oneFloor, 2, "≤ 2 × floor's one port")
-	compare(fmt.Sprintf("%d ports at once, all ACTIVE", many), all, median(all[""]), 1.3, "≤ 1.3 × floor")
+	compare(fmt.Sprintf("%d ports at once, first ACTIVE", b.many), first, oneFloor, 2, "≤ 2 × floor's one port")
+	compare(fmt.Sprintf("%d ports at once, all ACTIVE", b.many), all, median(all[""]), 1.3, "≤ 1.3 × floor")
 	python, patchbay := median(used[lab.Python]), median(used[lab.Patchbay])
 	text, ratio := times(python, patchbay)
 	b.table.add(t, row{
-		what: fmt.Sprintf("%d ports at once, agent CPU", many), python: ms(python), patchbay: ms(patchbay),
+		what: fmt.Sprintf("%d ports at once, agent CPU", b.many), python: ms(python), patchbay: ms(patchbay),
 		ratio: "1/" + text, target: "≤ 1/40 of Python", met: ratio >= 40,
 	})
 }
@@ -242,7 +245,7 @@ func (b *bench) plugging(t *testing.T) {
 func (b *bench) scale(t *testing.T) {
 	b.use(t, lab.Patchbay)
 	var few []time.Duration
-	for range runs() {
+	for range runs(3) {
 		few = append(few, b.plug(t, b.fill(t, small)).cpu/small)
 	}
 	o := b.plug(t, b.fill(t, large))
