@@ -165,18 +165,10 @@ func (c *cloud) matrix(t *testing.T) {
 	c.run(t, "every VM sends to every VM", "3", func(t *testing.T) { shots = c.volley(t) })
 	for _, n := range c.nets {
 		c.run(t, n.Name+": broadcasts arrive at all VMs of the network only", "3", func(t *testing.T) {
-			for _, s := range shots {
-				if s.from.net == n && s.to == nil {
-					c.report(t, verdicts(s, c.vms()))
-				}
-			}
+			c.judge(t, shots, len(n.vms), func(s shot) bool { return s.from.net == n && s.to == nil })
 		})
 		c.run(t, n.Name+": unicasts arrive, and in no other network", "3", func(t *testing.T) {
-			for _, s := range shots {
-				if s.from.net == n && s.to != nil {
-					c.report(t, verdicts(s, c.vms()))
-				}
-			}
+			c.judge(t, shots, len(n.vms)*(len(c.vms())-1), func(s shot) bool { return s.from.net == n && s.to != nil })
 		})
 	}
 	c.run(t, "the isolation check notices a leak", "1", c.leak)
@@ -233,10 +225,20 @@ func verdicts(s shot, at []*vm) []string {
 	return wrong
 }
 
-func (c *cloud) report(t *testing.T, wrong []string) {
+// judge reports what is wrong about those of the frames that are meant, of which there must be so many.
+func (c *cloud) judge(t *testing.T, shots []shot, count int, meant func(s shot) bool) {
 	t.Helper()
-	for _, w := range wrong {
-		t.Error(w)
+	for _, s := range shots {
+		if !meant(s) {
+			continue
+		}
+		count--
+		for _, wrong := range verdicts(s, c.vms()) {
+			t.Error(wrong)
+		}
+	}
+	if count != 0 {
+		t.Errorf("%d of the frames were not sent", count)
 	}
 }
 
