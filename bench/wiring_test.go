@@ -68,9 +68,9 @@ func TestWiring(t *testing.T) {
 		b.table.print(os.Stdout, fmt.Sprintf("load average before %s, after %s; took %s", before, loadAverage(), time.Since(began).Round(time.Second)))
 	}()
 	b.prepare(t)
+	t.Run("push", b.pushes)
 	t.Run("plug", b.plugging)
 	t.Run("bad", b.badNeighbours)
-	t.Run("push", b.pushes)
 	t.Run("size", b.size)
 	t.Run("scale", b.scale)
 }
