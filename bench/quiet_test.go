@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,7 +23,10 @@ import (
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
 
-const replayed = 10_000 // pushes
+const (
+	replayed = 10_000 // pushes
+	atOnce   = 20     // of them on their way to the broker
+)
 
 // recorded is a push about a port that is bound and ACTIVE, as neutron-server sent it.
 func recorded(t testing.TB) (args, fields map[string]any) {
@@ -80,11 +84,19 @@ func (b *bench) pushes(t *testing.T) {
 	topic, _ := versions.Topic(neutron.KindPort)
 	replay := func() time.Duration {
 		before := cpu(t, b.host)
-		for range replayed {
-			if err := client.Cast(t.Context(), messaging.Target{Topic: topic, Fanout: true, Version: "1.1"}, "push", args); err != nil {
-				t.Fatal(err)
-			}
+		// Each cast waits until the broker has it; several at a time keep the agent busy.
+		var senders sync.WaitGroup
+		for range atOnce {
+			senders.Go(func() {
+				for range replayed / atOnce {
+					if err := client.Cast(t.Context(), messaging.Target{Topic: topic, Fanout: true, Version: "1.1"}, "push", args); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
 		}
+		senders.Wait()
 		// Done when the agent has stopped working.
 		for last := cpu(t, b.host); ; {
 			time.Sleep(500 * time.Millisecond)
