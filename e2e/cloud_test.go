@@ -5,7 +5,9 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -20,6 +22,8 @@ import (
 const (
 	// wired bounds the time in which a change must take effect. On a quiet machine it is a fraction of a second.
 	wired = 20 * time.Second
+	// settled bounds the time in which a restarted agent has dealt with what it found.
+	settled = 3 * time.Minute
 	// silence is how long nothing may arrive after all that had to arrive has arrived.
 	silence = 300 * time.Millisecond
 	// tick is how often a condition is looked at.
@@ -32,6 +36,20 @@ func (c *cloud) startAgents(t *testing.T, r round) {
 			return err
 		}
 		return h.StartAgent(c.ctx, lab.Patchbay, r.overrides...)
+	})
+	// What an earlier configuration left goes when the agent has asked and told the server everything, which takes the
+	// longer the busier the server is. Until then it may still answer for others.
+	const responder = "table=21,"
+	c.eachHost(t, func(h *lab.Host) error {
+		var err error
+		if !c.eventually(settled, func() bool {
+			var flows string
+			flows, err = h.Flows(c.ctx, "br-tun")
+			return err == nil && strings.Contains(flows, responder) == r.answers
+		}) {
+			return fmt.Errorf("br-tun of %s answers ARP requests: want %v after %v: %w", h.Name(), r.answers, settled, errors.Join(errors.New("not as configured"), err))
+		}
+		return nil
 	})
 	// After a restart nothing new is plugged; the ports that are there come to be in the new configuration's order.
 	for _, n := range c.nets {
