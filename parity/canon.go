@@ -56,7 +56,7 @@ var dropped = map[string]bool{
 }
 
 // parts are the kinds of objects that come inside others only. Readers know them by their place, so their kind and version are
-// left out, and the id of what they are part of.
+// left out, and so are the ids that nobody looks for.
 var parts = map[any]bool{
 	"PortBinding": true, "PortBindingLevel": true, "IPAllocation": true, "PortSecurity": true, "NetworkSegment": true,
 	"AllowedAddressPair": true, "NetworkPortSecurity": true,
@@ -81,7 +81,7 @@ func slim(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
 		if data, ok := v["versioned_object.data"].(map[string]any); ok && parts[v["versioned_object.name"]] {
-			for _, k := range []string{"port_id", "network_id", "segment_id"} {
+			for _, k := range []string{"id", "port_id", "network_id", "segment_id", "revision_number"} {
 				delete(data, k)
 			}
 			delete(v, "versioned_object.name")
