@@ -33,12 +33,15 @@ check: fmt vet lint test ## format, vet, lint, import direction, unit tests with
 fmt:
 	@out=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "gofmt -w these files:"; echo "$$out"; exit 1; fi
 
+# Every file of the module is vetted and linted, whatever tag it needs.
+ALL_TAGS := integration,parity,e2e,bench
+
 vet:
 	$(GO) vet ./...
-	$(GO) vet -tags integration ./...
+	$(GO) vet -tags $(ALL_TAGS) ./...
 
 lint: $(GOLANGCI_LINT)
-	$(GOLANGCI_LINT) run --build-tags integration ./...
+	$(GOLANGCI_LINT) run --build-tags $(ALL_TAGS) ./...
 
 $(GOLANGCI_LINT):
 	$(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
@@ -70,4 +73,5 @@ bench-openflow: ## the OpenFlow package beside ovs-ofctl, in one run (root)
 ci: ## exactly what CI does
 	bash .ci/run
 
-include parity/parity.mk
+# Longer runs on the lab, kept beside what they run.
+include parity/parity.mk e2e/e2e.mk bench/bench.mk

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"testing"
 	"time"
 
@@ -29,7 +30,7 @@ func politeSwitch(nc net.Conn) {
 		case hello:
 			binary.BigEndian.PutUint16(answer[2:], 8)
 		case featuresRequest:
-			answer = append(head, make([]byte, 24)...)
+			answer = slices.Concat(head, make([]byte, 24))
 			answer[1] = featuresReply
 			binary.BigEndian.PutUint16(answer[2:], 32)
 		default:
