@@ -276,7 +276,7 @@ func (c *cloud) begin(ctx context.Context, kind lab.AgentKind, cfg *config) (*re
 			return nil, err
 		}
 	}
-	for deadline := time.Now().Add(time.Minute); !c.synced(cfg) && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(3 * time.Minute); !c.synced(cfg) && time.Now().Before(deadline); {
 		if err := wait(ctx, 200*time.Millisecond); err != nil {
 			return nil, err
 		}

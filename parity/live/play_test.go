@@ -22,8 +22,6 @@ type config struct {
 	name  string
 	doc   string
 	hosts int
-	// tunnels says that agents will ask for the other endpoints.
-	tunnels bool
 	// overrides are options of the agents, as "section.option=value"; own ones come on top, by host.
 	overrides []string
 	own       map[string][]string

@@ -9,15 +9,15 @@ import "slices"
 // The configurations. Agents start once for each.
 var (
 	l2pop = &config{
-		name: "l2pop", hosts: 3, tunnels: true, doc: "Tunnels of all types, l2population and the ARP responder.",
+		name: "l2pop", hosts: 3, doc: "Tunnels of all types, l2population and the ARP responder.",
 		overrides: []string{"agent.l2_population=true", "agent.arp_responder=true", "agent.tunnel_types=vxlan,gre,geneve"},
 	}
 	quiet = &config{
-		name: "l2pop-noarp", hosts: 2, tunnels: true, doc: "Tunnels with l2population but without the ARP responder.",
+		name: "l2pop-noarp", hosts: 2, doc: "Tunnels with l2population but without the ARP responder.",
 		overrides: []string{"agent.l2_population=true", "agent.arp_responder=false", "agent.tunnel_types=vxlan"},
 	}
 	mesh = &config{
-		name: "mesh", hosts: 3, tunnels: true, doc: "Tunnels of all types to all hosts, without l2population.",
+		name: "mesh", hosts: 3, doc: "Tunnels of all types to all hosts, without l2population.",
 		overrides: []string{"agent.l2_population=false", "agent.arp_responder=false", "agent.tunnel_types=vxlan,gre,geneve"},
 	}
 	plain = &config{
@@ -25,7 +25,7 @@ var (
 		overrides: []string{"agent.l2_population=false", "agent.arp_responder=false", "agent.tunnel_types="},
 	}
 	options = &config{
-		name: "options", hosts: 2, tunnels: true, doc: "Tunnels whose ports have every option that is not the default.",
+		name: "options", hosts: 2, doc: "Tunnels whose ports have every option that is not the default.",
 		overrides: []string{
 			"agent.l2_population=false", "agent.arp_responder=false", "agent.tunnel_types=vxlan", "agent.vxlan_udp_port=4790",
 			"agent.dont_fragment=false", "agent.tunnel_csum=true", "agent.dscp=8",

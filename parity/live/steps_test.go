@@ -325,16 +325,7 @@ func pass(d time.Duration) step {
 // underlay and ip-hv2 for a host's.
 func fanout(topic, method string, args map[string]string) step {
 	return step{text: fmt.Sprintf("the server casts %s %v to all agents", method, args), do: func(ctx context.Context, p *play) error {
-		url, err := messaging.ParseURL(p.lab.TransportURL())
-		if err != nil {
-			return err
-		}
-		c, err := messaging.Open(messaging.Config{
-			URL: url, Exchange: "neutron", Rabbit: messaging.DefaultRabbit(), Program: "parity", Host: "parity",
-			Context: func(context.Context) map[string]any {
-				return map[string]any{"is_admin": true, "roles": []string{"admin"}}
-			},
-		})
+		c, err := p.rpc()
 		if err != nil {
 			return err
 		}
