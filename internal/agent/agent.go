@@ -57,9 +57,10 @@ type Config struct {
 const (
 	// closeTime bounds how long a stop waits for the broker to take our queues away; they expire if it does not.
 	closeTime = 800 * time.Millisecond
-	// alivePause and aliveMax separate questions whether a server is alive.
-	alivePause = time.Second
-	aliveMax   = 30 * time.Second
+	// alivePause and aliveMax separate questions whether a server is alive, aliveTimeout bounds each.
+	alivePause   = time.Second
+	aliveMax     = 30 * time.Second
+	aliveTimeout = 10 * time.Second
 )
 
 // kinds are the objects that the agent wants to hear of.

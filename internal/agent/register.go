@@ -40,7 +40,10 @@ func (a *Agent) register(ctx context.Context) {
 }
 
 func (a *Agent) tryRegister(ctx context.Context) (registered, error) {
-	alive, err := a.server.Alive(ctx)
+	// Shorter than other calls: an operator who started us should soon read that nobody answers.
+	asking, done := context.WithTimeout(ctx, aliveTimeout)
+	alive, err := a.server.Alive(asking)
+	done()
 	if err != nil {
 		return registered{}, err
 	}
