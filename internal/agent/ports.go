@@ -177,8 +177,8 @@ func (a *Agent) reportPorts(ctx context.Context) {
 			continue
 		case want == unknown, want == before.status && (want == down || vif == before.vif), before.status == unknown && want == down && vif == "":
 			delete(a.ports.changed, id)
-			if vif == "" {
-				delete(a.ports.told, id)
+			if want == down && vif == "" {
+				delete(a.ports.told, id) // gone, and the server knows
 			}
 			continue
 		case want == up && before.status == up:
