@@ -115,6 +115,3 @@ const (
 	protoICMPv6           = 58
 	neighborAdvertisement = 136
 )
-
-// tagged is a packet's VLAN and untagging: what most of our actions begin or end with.
-func setVLAN(vlan uint16) of.Action { return of.SetVLAN(vlan) }

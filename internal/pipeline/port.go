@@ -103,13 +103,17 @@ func senders(p *world.Port) (macs []neutron.MAC, ips []netip.Prefix) {
 	macSet := map[neutron.MAC]bool{p.VIF.MAC: true}
 	ipSet := map[netip.Prefix]bool{}
 	for _, ip := range p.Details.FixedIPs {
-		ipSet[netip.PrefixFrom(ip.IP, ip.IP.BitLen())] = true
+		if ip.IP.IsValid() {
+			ipSet[netip.PrefixFrom(ip.IP, ip.IP.BitLen())] = true
+		}
 	}
 	for _, pair := range p.Details.AllowedAddressPairs {
 		if pair.MAC != (neutron.MAC{}) {
 			macSet[pair.MAC] = true
 		}
-		ipSet[pair.IP.Prefix] = true
+		if pair.IP.IsValid() {
+			ipSet[pair.IP.Prefix] = true
+		}
 	}
 	for mac := range macSet {
 		ip := linkLocal(mac)

@@ -32,11 +32,11 @@ func (c *compiler) physicalSegment(s *world.Segment) {
 		return // compiled again when the patch has its numbers
 	}
 	reason := s.Type + " network " + s.Key.Network
-	out, in := setVLAN(uint16(s.Key.ID)), of.Match{of.FromPort(inner), of.VLAN(uint16(s.Key.ID))}
-	tag := []of.Action{setVLAN(s.VLAN)}
+	out, in := of.Action(of.SetVLAN(uint16(s.Key.ID))), of.Match{of.FromPort(inner), of.VLAN(uint16(s.Key.ID))}
+	tag := []of.Action{of.SetVLAN(s.VLAN)}
 	if s.Type == "flat" {
 		out, in = of.PopVLAN{}, of.Match{of.FromPort(inner), of.Untagged()}
-		tag = []of.Action{of.PushVLAN(of.EtherVLAN), setVLAN(s.VLAN)}
+		tag = []of.Action{of.PushVLAN(of.EtherVLAN), of.SetVLAN(s.VLAN)}
 	}
 	c.flow(bridge, reason+" leaves the host", of.Flow{
 		Table: physEntry, Priority: 4, Match: of.Match{of.FromPort(outer), of.VLAN(s.VLAN)},
@@ -52,7 +52,7 @@ func (c *compiler) tunnelSegment(s *world.Segment) {
 	reason := s.Type + " network " + s.Key.Network
 	c.flow(br, reason+" comes to the host", of.Flow{
 		Table: tunnelTable(s.Type), Priority: 1, Match: of.Match{of.Num(of.TunID, uint64(s.Key.ID))},
-		Actions: []of.Action{of.PushVLAN(of.EtherVLAN), setVLAN(s.VLAN), of.GotoTable(tunLearn)},
+		Actions: []of.Action{of.PushVLAN(of.EtherVLAN), of.SetVLAN(s.VLAN), of.GotoTable(tunLearn)},
 	})
 	flood := []of.Action{of.PopVLAN{}, of.Set(of.TunID, of.Uint(uint64(s.Key.ID)))}
 	before := len(flood)
