@@ -15,6 +15,8 @@ import (
 	"io"
 	"strconv"
 	"strings"
+
+	"github.com/patchbay-sdn/patchbay/oslo/messaging/rawjson"
 )
 
 // wire is a decoded message: a request or a reply. Byte slices may alias the received body.
@@ -34,7 +36,7 @@ const contextPrefix = "_context_"
 // decodeMessage opens the envelope, if there is one, and locates the members of the message.
 func decodeMessage(body []byte) (*wire, error) {
 	var version, message []byte
-	err := scanObject(body, func(key, value []byte) {
+	err := rawjson.Object(body, func(key, value []byte) {
 		switch string(key) {
 		case "oslo.version":
 			version = value
@@ -47,11 +49,11 @@ func decodeMessage(body []byte) (*wire, error) {
 	}
 	w := &wire{inner: body}
 	if version != nil && message != nil {
-		v, err := jsonString(version)
+		v, err := rawjson.String(version)
 		if err != nil || !VersionServed("2.0", v) {
 			return nil, errors.New("decoding a message: unknown envelope version")
 		}
-		if w.inner, err = unquoteJSON(message); err != nil {
+		if w.inner, err = rawjson.Unquote(message); err != nil {
 			return nil, fmt.Errorf("decoding a message: %w", err)
 		}
 	}
@@ -64,13 +66,13 @@ func decodeMessage(body []byte) (*wire, error) {
 func (w *wire) scan() error {
 	var bad error
 	text := func(dst *string, raw []byte) {
-		s, err := jsonString(raw)
+		s, err := rawjson.String(raw)
 		if err != nil {
 			bad = err
 		}
 		*dst = s
 	}
-	err := scanObject(w.inner, func(key, value []byte) {
+	err := rawjson.Object(w.inner, func(key, value []byte) {
 		switch string(key) {
 		case "method":
 			text(&w.method, value)
@@ -100,7 +102,7 @@ func (w *wire) scan() error {
 // context collects the context fields, under their names without prefix.
 func (w *wire) context() map[string]json.RawMessage {
 	m := map[string]json.RawMessage{}
-	_ = scanObject(w.inner, func(key, value []byte) { // scanned before, so it cannot fail
+	_ = rawjson.Object(w.inner, func(key, value []byte) { // scanned before, so it cannot fail
 		if name, ok := strings.CutPrefix(string(key), contextPrefix); ok {
 			m[name] = value
 		}
@@ -113,7 +115,7 @@ func seal(inner []byte) []byte {
 	// Nearly every byte that must be escaped is a quote; an eighth more is what typical messages need.
 	out := make([]byte, 0, len(inner)+len(inner)/8+64)
 	out = append(out, `{"oslo.version":"2.0","oslo.message":`...)
-	return append(appendQuoted(out, inner), '}')
+	return append(rawjson.AppendQuoted(out, inner), '}')
 }
 
 // request builds the body of a call (msgID not empty) or cast.
@@ -122,7 +124,7 @@ func request(t Target, method string, args any, fields map[string]any, uniqueID,
 	enc := json.NewEncoder(buf)
 	enc.SetEscapeHTML(false)
 	member := func(name string, v any) error {
-		buf.Write(appendQuoted(buf.AvailableBuffer(), []byte(name)))
+		buf.Write(rawjson.AppendQuoted(buf.AvailableBuffer(), []byte(name)))
 		buf.WriteByte(':')
 		if err := enc.Encode(v); err != nil {
 			return fmt.Errorf("encoding %s of %s: %w", name, method, err)
@@ -167,7 +169,7 @@ func reply(msgID, uniqueID string, result any, failed error) ([]byte, error) {
 	var err error
 	if failed != nil {
 		if fail, err = encodeFailure(failed); err == nil {
-			fail = appendQuoted(nil, fail)
+			fail = rawjson.AppendQuoted(nil, fail)
 		}
 	} else {
 		res, err = json.Marshal(result)
@@ -179,9 +181,9 @@ func reply(msgID, uniqueID string, result any, failed error) ([]byte, error) {
 	inner = append(append(inner, `{"result":`...), res...)
 	inner = append(append(inner, `,"failure":`...), fail...)
 	inner = append(inner, `,"ending":true,"_msg_id":`...)
-	inner = appendQuoted(inner, []byte(msgID))
+	inner = rawjson.AppendQuoted(inner, []byte(msgID))
 	inner = append(inner, `,"_unique_id":`...)
-	inner = append(appendQuoted(inner, []byte(uniqueID)), '}')
+	inner = append(rawjson.AppendQuoted(inner, []byte(uniqueID)), '}')
 	return seal(inner), nil
 }
 

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/patchbay-sdn/patchbay/oslo/messaging/rawjson"
 )
 
 // ErrClosed is what calls on a closed Client, and calls that Close interrupts, end with.
@@ -145,7 +147,7 @@ func encodeFailure(err error) ([]byte, error) {
 
 // decodeFailure never fails: a failure that cannot be read is still a failure.
 func decodeFailure(raw []byte) *RemoteError {
-	text, err := jsonString(raw)
+	text, err := rawjson.String(raw)
 	if err != nil {
 		text = string(raw)
 	}

@@ -78,32 +78,6 @@ func hasFold(m map[string]json.RawMessage, name string) bool {
 	return n > 1 || n == 1 && m[name] == nil
 }
 
-// FuzzJSONString: our decoder of JSON strings agrees with encoding/json.
-func FuzzJSONString(f *testing.F) {
-	for _, s := range []string{`""`, `"a"`, `"\u00e9\n\"\\\/\b\f\r\t"`, `"\ud83d\ude00"`, `"\ud83d"`, `"\ude00x"`, `"\u12"`, `"\q"`, "\"\xff\xfe\"", "\"\n\"", `"a"b"`} {
-		f.Add([]byte(s))
-	}
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		var want string
-		wantErr := json.Unmarshal(raw, &want)
-		if len(raw) == 0 || raw[0] != '"' || raw[len(raw)-1] != '"' {
-			return // blanks around it, or no string at all
-		}
-		got, err := unquoteJSON(raw)
-		if (err == nil) != (wantErr == nil) || err == nil && string(got) != want {
-			t.Fatalf("%q: got %q, %v; encoding/json %q, %v", raw, got, err, want, wantErr)
-		}
-		if err != nil {
-			return
-		}
-		back := appendQuoted(nil, got)
-		var round string
-		if err := json.Unmarshal(back, &round); err != nil || round != want {
-			t.Fatalf("%q quoted again is %q: %v", got, back, err)
-		}
-	})
-}
-
 // FuzzParseURL: parsing never panics, never shows a password, and gives what connecting needs.
 func FuzzParseURL(f *testing.F) {
 	for _, s := range urlCorpus {

@@ -205,7 +205,7 @@ func unquotePercent(s string) string {
 		}
 		b.WriteByte(s[i])
 	}
-	return string(appendValidUTF8(nil, []byte(b.String())))
+	return string([]rune(b.String())) // each byte that is not part of a valid sequence becomes U+FFFD
 }
 
 // vhost is what the connection is opened with. The Python driver hands the decoded text to a second URL parser, which
