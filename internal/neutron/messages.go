@@ -4,9 +4,12 @@ package neutron
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
+
+	"github.com/patchbay-sdn/patchbay/oslo/messaging/rawjson"
 )
 
 // Event says what happened to the objects of a [Push]. The core plugin only ever says updated, also for what is new;
@@ -139,29 +142,61 @@ func DecodeMessage(topic, method string, args []byte) (any, error) {
 	return msg, nil
 }
 
+// decodePush takes a push apart without decoding the objects in it. They are only delimited: an object that is not valid
+// JSON is found out when it is decoded, if ever.
 func decodePush(args []byte) (*Push, error) {
-	var wire struct {
-		Resources []Primitive `json:"resource_list"`
-		Event     Event       `json:"event_type"`
+	var event string
+	var list []byte
+	var bad error
+	text := func(dst *string, raw []byte) {
+		s, err := rawjson.String(raw)
+		*dst, bad = s, errors.Join(bad, err)
 	}
-	if err := json.Unmarshal(args, &wire); err != nil {
+	err := rawjson.Object(args, func(key, value []byte) {
+		switch string(key) {
+		case "event_type":
+			text(&event, value)
+		case "resource_list":
+			list = value
+		}
+	})
+	if err != nil {
 		return nil, fmt.Errorf("decoding push: %w", err)
 	}
-	if len(wire.Resources) == 0 {
-		return nil, fmt.Errorf("decoding push: no objects in it")
+	push := &Push{Event: Event(event), Objects: make([]Primitive, 0, 1)}
+	err = rawjson.Array(list, func(object []byte) {
+		var p Primitive
+		err := rawjson.Object(object, func(key, value []byte) {
+			switch string(key) {
+			case "versioned_object.name":
+				text(&p.Name, value)
+			case "versioned_object.version":
+				text(&p.Version, value)
+			case "versioned_object.data":
+				p.Data = value
+			}
+		})
+		bad = errors.Join(bad, err)
+		push.Objects = append(push.Objects, p)
+	})
+	if err = errors.Join(err, bad); err != nil {
+		return nil, fmt.Errorf("decoding push: %w", err)
 	}
-	switch wire.Event {
+	if len(push.Objects) == 0 {
+		return nil, errors.New("decoding push: no objects in it")
+	}
+	switch push.Event {
 	case Created, Updated, Deleted:
 	default:
-		return nil, fmt.Errorf("decoding push: unknown event %q", wire.Event)
+		return nil, fmt.Errorf("decoding push: unknown event %q", event)
 	}
-	kind := wire.Resources[0].Name
-	for _, r := range wire.Resources {
-		if r.Name != kind {
-			return nil, fmt.Errorf("decoding push: %q and %q objects in one message", kind, r.Name)
+	push.Kind = Kind(push.Objects[0].Name)
+	for _, o := range push.Objects {
+		if o.Name != string(push.Kind) {
+			return nil, fmt.Errorf("decoding push: %q and %q objects in one message", push.Kind, o.Name)
 		}
 	}
-	return &Push{Kind(kind), wire.Event, wire.Resources}, nil
+	return push, nil
 }
 
 func decodeFDBChange(args []byte) (*FDBChange, error) {
