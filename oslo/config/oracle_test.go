@@ -232,8 +232,11 @@ func locationName(o Origin) string {
 }
 
 // sameAnswer compares. The original calls a flag "user" when a file sets the
-// same option too, and stumbles over a reference to a list that is empty.
+// same option too, and stumbles over some references to lists.
 func sameAnswer(theirs, mine answer) string {
+	if crashed(theirs.Error) && mine.Error != nil {
+		theirs.Error = mine.Error
+	}
 	for i := range theirs.Values {
 		if i < len(mine.Values) && crashed(theirs.Values[i].Error) && mine.Values[i].Error != nil {
 			theirs.Values[i].Error = mine.Values[i].Error
