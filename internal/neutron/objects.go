@@ -32,6 +32,21 @@ type Port struct {
 	Hints               Maybe[Hints]       `json:"hints"`
 }
 
+// Member is a port as far as it matters to others: which groups it is in, under which addresses.
+type Member struct {
+	ID                  string            `json:"id"`
+	MAC                 MAC               `json:"mac_address"`
+	Revision            int64             `json:"revision_number"`
+	FixedIPs            List[FixedIP]     `json:"fixed_ips"`
+	AllowedAddressPairs List[AddressPair] `json:"allowed_address_pairs"`
+	SecurityGroupIDs    []string          `json:"security_group_ids"`
+}
+
+// Member is the port as others see it.
+func (p *Port) Member() *Member {
+	return &Member{p.ID, p.MAC, p.Revision, p.FixedIPs, p.AllowedAddressPairs, p.SecurityGroupIDs}
+}
+
 // FixedIP is one address of a port.
 type FixedIP struct {
 	SubnetID string     `json:"subnet_id"`

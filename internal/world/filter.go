@@ -5,6 +5,8 @@ package world
 import (
 	"cmp"
 	"net/netip"
+	"slices"
+	"strings"
 
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 )
@@ -22,7 +24,7 @@ const (
 func (d Direction) String() string { return [...]string{"egress", "ingress"}[d] }
 
 // Rule allows one kind of traffic, with everything that Neutron leaves open to interpretation worked out. Rules that
-// allow the same are equal.
+// allow the same are equal but for their id.
 type Rule struct {
 	ID        string
 	Direction Direction
@@ -63,4 +65,230 @@ func (c Conjunction) Compare(d Conjunction) int {
 type Peer struct {
 	Prefix netip.Prefix
 	MAC    neutron.MAC
+}
+
+func (p Peer) version() uint8 {
+	if p.Prefix.Addr().Is4() {
+		return 4
+	}
+	return 6
+}
+
+// noMAC stands for the zero address in ids.
+const noMAC = "-"
+
+func peerID(key SegmentKey, p Peer) string {
+	mac := noMAC
+	if p.MAC != (neutron.MAC{}) {
+		mac = p.MAC.String()
+	}
+	return key.String() + "|" + p.Prefix.String() + "|" + mac
+}
+
+// ParsePeer reads the id of a peer object: one address on one segment.
+func ParsePeer(id string) (SegmentKey, Peer, bool) {
+	parts := strings.Split(id, "|")
+	if len(parts) != 3 {
+		return SegmentKey{}, Peer{}, false
+	}
+	key, okKey := ParseSegmentKey(parts[0])
+	prefix, err := netip.ParsePrefix(parts[1])
+	if !okKey || err != nil {
+		return SegmentKey{}, Peer{}, false
+	}
+	p := Peer{Prefix: prefix}
+	if parts[2] != noMAC {
+		if p.MAC, err = neutron.ParseMAC(parts[2]); err != nil {
+			return SegmentKey{}, Peer{}, false
+		}
+	}
+	return key, p, true
+}
+
+// checked says whether a port's traffic is to be filtered. Ports of Neutron itself and those without port security are
+// trusted.
+func checked(d *neutron.Port) bool {
+	return d.PortSecurityEnabled() && !neutron.IsNetworkOwned(d.DeviceOwner)
+}
+
+// Filtered says whether the port is wired and its traffic goes through filters: those of [Port.Groups].
+func (w *World) Filtered(p *Port) bool {
+	return w.Config.Filter && p.Wiring.State == Wired && checked(p.Details)
+}
+
+// Trusted says whether the port is wired, and there are filters on this host, but none for what it sends.
+func (w *World) Trusted(p *Port) bool {
+	return w.Config.Filter && p.Wiring.State == Wired && !checked(p.Details)
+}
+
+// Rules are those of a group, sorted, each kind of traffic once; nil when the group is not known. The slice is not to be
+// changed.
+func (w *World) Rules(group string) []Rule {
+	if g := w.groups[group]; g != nil {
+		return g.normal
+	}
+	return nil
+}
+
+// PeerConjunctions lists, sorted, what filtered ports of a segment allow to or from a peer because of the groups that it
+// is a member of. The offsets that are in use of each are [World.Offsets].
+func (w *World) PeerConjunctions(key SegmentKey, peer Peer) []Conjunction {
+	var out []Conjunction
+	for _, id := range w.peers[peer] {
+		for c := range w.remotes[id].conjunctions {
+			if c.IPVersion == peer.version() && w.groups[c.Group].segments[key] > 0 {
+				out = append(out, c)
+			}
+		}
+	}
+	slices.SortFunc(out, Conjunction.Compare)
+	return out
+}
+
+// Offsets tells which of the four priorities rules of a conjunction use, as bits.
+func (w *World) Offsets(c Conjunction) uint8 {
+	if g := w.groups[c.Group]; g != nil {
+		return g.conjunctions[c]
+	}
+	return 0
+}
+
+// filtersOf decides which groups are in force on a port that would be wired. A new port waits until all of its groups and
+// the members that they refer to are known: it stays closed, and the reason says why. A port that has filters already
+// keeps them meanwhile, so that an exchange of groups neither drops what both allow nor lets through what none does.
+func (w *World) filtersOf(p *Port, next Wiring) Wiring {
+	if !w.Config.Filter || next.State != Wired || !checked(p.Details) {
+		w.need(p, nil)
+		p.Groups, p.filtered = nil, ""
+		return next
+	}
+	wants := slices.Sorted(slices.Values(p.Details.SecurityGroupIDs))
+	wants = slices.Compact(wants)
+	if p.filtered != p.VIF.Interface {
+		p.Groups, p.filtered = nil, "" // those were another incarnation's
+	}
+	w.need(p, slices.Concat(wants, p.Groups))
+	reason, gone := w.unresolved(wants)
+	switch {
+	case reason == "":
+		p.Groups = wants
+	case p.filtered == "":
+		return Wiring{State: Waiting, Reason: reason}
+	case gone:
+		// The server has no such groups: what the others allow is all that is left.
+		p.Groups = slices.DeleteFunc(slices.Clone(wants), func(id string) bool { return w.groups[id].unknown })
+	}
+	p.filtered = p.VIF.Interface
+	w.need(p, slices.Concat(wants, p.Groups))
+	return next
+}
+
+// unresolved says why groups cannot be turned into filters yet. Gone: nothing is missing but what the server does not have.
+func (w *World) unresolved(groups []string) (reason string, gone bool) {
+	gone = true
+	for _, id := range groups {
+		why, final := w.unready(w.groups[id])
+		if why != "" && (reason == "" || !final) {
+			reason = why
+		}
+		gone = gone && (why == "" || final)
+	}
+	return reason, gone
+}
+
+// unready says what a group is missing.
+func (w *World) unready(g *group) (reason string, final bool) {
+	switch {
+	case g.unknown:
+		return "the server does not know its security group " + g.id, true
+	case !g.known:
+		return "its security group " + g.id + " has not been told yet", false
+	}
+	for c := range g.conjunctions {
+		switch r := w.remotes[c.Remote]; {
+		case r.unknown:
+			reason = "the server does not know the address group " + r.id + " of its security group " + g.id
+		case !r.known && r.addresses:
+			return "the address group " + r.id + " of its security group " + g.id + " has not been told yet", false
+		case !r.known:
+			return "the members of group " + r.id + ", to which its security group " + g.id + " refers, have not been told yet", false
+		}
+	}
+	return reason, reason != ""
+}
+
+// place enters a port's groups into its segment: the addresses of the members that they refer to get flows there.
+func (w *World) place(p *Port) {
+	var next placing
+	if w.Filtered(p) {
+		next = placing{p.Wiring.Segment, p.Groups}
+	}
+	before := p.placed
+	if before.segment == next.segment && slices.Equal(before.groups, next.groups) {
+		return
+	}
+	p.placed = next
+	for _, id := range next.groups {
+		g := w.groups[id]
+		if g.segments[next.segment]++; g.segments[next.segment] == 1 {
+			w.markGroupOn(g, next.segment)
+		}
+	}
+	for _, id := range before.groups {
+		g := w.groups[id]
+		if g.segments[before.segment]--; g.segments[before.segment] == 0 {
+			delete(g.segments, before.segment)
+			w.markGroupOn(g, before.segment)
+		}
+	}
+}
+
+// placing is where a port's filters are in force.
+type placing struct {
+	segment SegmentKey
+	groups  []string
+}
+
+// markGroupOn has every peer that a group refers to compiled again on one segment.
+func (w *World) markGroupOn(g *group, key SegmentKey) {
+	for c := range g.conjunctions {
+		w.markConjunction(c, key)
+	}
+}
+
+func (w *World) markConjunction(c Conjunction, key SegmentKey) {
+	for peer := range w.remotes[c.Remote].peers {
+		if peer.version() == c.IPVersion {
+			w.mark(KindPeer, peerID(key, peer))
+		}
+	}
+}
+
+// Closed says whether the default of the integration bridge is to drop: packets of an interface pass only once it is
+// known what the interface is, and if it is a port, once its filters are in place.
+func (w *World) Closed() bool { return w.Config.Filter && w.Config.FailClosed && w.closed }
+
+// Close makes the default of the integration bridge drop, from now on.
+func (w *World) Close() {
+	if !w.closed {
+		w.closed = true
+		w.mark(KindBridge, w.Config.IntegrationBridge)
+	}
+}
+
+// PlainPort finds the number of an interface of the integration bridge that stands for no Neutron port: a patch, the
+// bridge's own, somebody's tap.
+func (w *World) PlainPort(name string) (ofport uint32, ok bool) {
+	i := w.View.InterfaceByName(name)
+	if i == nil || i.ExternalIDs["iface-id"] != "" || i.OFPort == nil || *i.OFPort <= 0 {
+		return 0, false
+	}
+	p := w.View.PortOf(i.UUID)
+	if p == nil {
+		return 0, false
+	}
+	if br := w.View.BridgeOf(p.UUID); br == nil || br.Name != w.Config.IntegrationBridge {
+		return 0, false
+	}
+	return uint32(*i.OFPort), true
 }

@@ -28,9 +28,16 @@ type Port struct {
 	Asked, Answered bool
 	// Wiring is what follows; [World.Settle] works it out.
 	Wiring Wiring
+	// Groups are the security groups in force on it, sorted. They lag behind the details while the server is asked about a
+	// group: what was in force stays so.
+	Groups []string
 
 	unknown bool // the server's last answer was that it does not know the port
 	moved   bool // its binding was active on this host, and is now on another
+
+	filtered ovsdb.UUID // the incarnation on which Groups are in force
+	needs    []string   // groups that it keeps from being forgotten
+	placed   placing
 }
 
 // VIF is the interface through which a port is plugged in: one incarnation of it.
@@ -99,6 +106,8 @@ func (w *World) Switch(b *ovsdb.Batch) {
 		if d.New != nil {
 			w.addVIF(d.New)
 		}
+		w.touchInterface(d.Old)
+		w.touchInterface(d.New)
 		if ofport(d.Old) != ofport(d.New) {
 			w.renumbered(d)
 		}
@@ -150,6 +159,14 @@ func (w *World) touchPortRow(p *ovsdb.Port) {
 	}
 	for _, i := range p.Interfaces {
 		w.touchVIF(i)
+		w.touchInterface(w.View.Interface(i))
+	}
+}
+
+// touchInterface has an interface looked at again that may be no port.
+func (w *World) touchInterface(i *ovsdb.Interface) {
+	if i != nil && w.Config.Filter && w.Config.FailClosed {
+		w.mark(KindInterface, i.Name)
 	}
 }
 
@@ -254,6 +271,9 @@ func (w *World) settlePort(id string) {
 		if p != nil {
 			delete(w.ports, id)
 			w.leave(p)
+			p.Wiring = Wiring{}
+			w.need(p, nil)
+			w.place(p)
 			w.mark(KindPort, id)
 		}
 		return
@@ -266,7 +286,7 @@ func (w *World) settlePort(id string) {
 		p.moved = false // that was another incarnation
 	}
 	p.VIF, p.Ancillary = here, ancillary
-	next := w.decide(p)
+	next := w.filtersOf(p, w.decide(p))
 	if next.State != Wired && next.State != Down || next.Segment != p.Wiring.Segment {
 		w.leave(p)
 	}
@@ -274,6 +294,7 @@ func (w *World) settlePort(id string) {
 	if next.State == Wired || next.State == Down {
 		w.join(p)
 	}
+	w.place(p)
 	w.mark(KindPort, id)
 }
 
@@ -368,6 +389,9 @@ func (w *World) Unanswered(asked []string) {
 // learn takes what the server says about a port, unless something newer is known. Equal revisions are taken: the server
 // changes some fields without counting.
 func (w *World) learn(d *neutron.Port) {
+	if w.Config.Filter {
+		w.learnMember(d.Member())
+	}
 	p := w.ports[d.ID]
 	if p == nil {
 		return // not plugged in here; when it is, the server is asked
@@ -398,15 +422,22 @@ func (w *World) leftBehind(p *neutron.Port) bool {
 	})
 }
 
-// Push takes news about objects. Most are about ports of other hosts and are dropped after a look at their id.
+// Push takes news about objects. Most are about ports of other hosts and are dropped after a look at their ids.
 func (w *World) Push(push *neutron.Push, now time.Time) error {
 	for _, o := range push.Objects {
 		var err error
-		switch push.Kind {
-		case neutron.KindPort:
+		switch {
+		case push.Kind == neutron.KindPort:
 			err = w.pushPort(o, push.Event, now)
-		case neutron.KindNetwork:
+		case push.Kind == neutron.KindNetwork:
 			err = w.pushNetwork(o, push.Event)
+		case !w.Config.Filter:
+		case push.Kind == neutron.KindSecurityGroup:
+			err = w.pushGroup(o, push.Event, now)
+		case push.Kind == neutron.KindSecurityGroupRule:
+			err = w.pushRule(o, push.Event, now)
+		case push.Kind == neutron.KindAddressGroup:
+			err = w.pushAddressGroup(o, push.Event, now)
 		}
 		if err != nil {
 			return err
@@ -416,9 +447,32 @@ func (w *World) Push(push *neutron.Push, now time.Time) error {
 }
 
 func (w *World) pushPort(o neutron.Primitive, event neutron.Event, now time.Time) error {
-	if !w.mayConcern(o.Data) {
+	if event == neutron.Deleted {
+		return w.pushDeletedPort(o, now)
+	}
+	if w.asking == 0 && !w.mayConcern(o.Data) {
 		return nil
 	}
+	var m neutron.Member
+	if err := o.Decode(neutron.KindPort, &m); err != nil {
+		return err
+	}
+	if w.ports[m.ID] != nil {
+		d := &neutron.Port{}
+		if err := o.Decode(neutron.KindPort, d); err != nil {
+			return err
+		}
+		w.learn(d)
+	} else if w.Config.Filter {
+		w.learnMember(&m)
+	}
+	if w.asking > 0 {
+		w.passed[m.ID] = max(w.passed[m.ID], m.Revision)
+	}
+	return nil
+}
+
+func (w *World) pushDeletedPort(o neutron.Primitive, now time.Time) error {
 	var head struct {
 		ID string `json:"id"`
 	}
@@ -426,43 +480,68 @@ func (w *World) pushPort(o neutron.Primitive, event neutron.Event, now time.Time
 		return fmt.Errorf("reading a pushed port: %w", err)
 	}
 	p := w.ports[head.ID]
-	if p == nil {
-		return nil
-	}
-	if event == neutron.Deleted {
+	if p != nil || w.Config.Filter {
 		w.deleted[head.ID] = now
+	}
+	w.dropMember(head.ID)
+	if p != nil {
 		p.Details = nil
 		w.touched[head.ID] = true
-		return nil
 	}
-	d := &neutron.Port{}
-	if err := o.Decode(neutron.KindPort, d); err != nil {
-		return err
-	}
-	w.learn(d)
 	return nil
 }
 
-// mayConcern says whether data could be that of a port that is plugged in here: one of the ids in it is one of ours.
-// Most pushes are about other hosts, and this costs a fraction of reading them. Keys are plain text, as Python writes them.
+// mayConcern says whether data could be that of a port that matters here: one of the ids in it is that of a port that is
+// plugged in here or of a member of a group that rules refer to, or it is in such a group. Most pushes are about other
+// ports, and this costs a fraction of reading them. Keys are plain text, as Python writes them.
 func (w *World) mayConcern(data []byte) bool {
-	for {
-		i := bytes.Index(data, []byte(`"id"`))
+	for rest := data; ; {
+		i := bytes.Index(rest, []byte(`"id"`))
 		if i < 0 {
-			return false
+			break
 		}
-		data = bytes.TrimLeft(data[i+len(`"id"`):], " \t\r\n:")
-		if len(data) == 0 || data[0] != '"' {
-			continue
-		}
-		end := bytes.IndexByte(data[1:], '"')
-		if end < 0 {
-			return true
-		}
-		if id := data[1 : 1+end]; w.ports[string(id)] != nil || bytes.IndexByte(id, '\\') >= 0 {
+		rest = bytes.TrimLeft(rest[i+len(`"id"`):], " \t\r\n:")
+		id, ok := leadingText(rest)
+		if ok && (w.ports[string(id)] != nil || w.members[string(id)] != nil || bytes.IndexByte(id, '\\') >= 0) {
 			return true
 		}
 	}
+	if len(w.remotes) == 0 {
+		return false
+	}
+	const key = `"security_group_ids"`
+	i := bytes.Index(data, []byte(key))
+	if i < 0 {
+		return false
+	}
+	rest := data[i+len(key):]
+	end := bytes.IndexByte(rest, ']')
+	if end < 0 {
+		return true
+	}
+	for rest = rest[:end]; ; {
+		i := bytes.IndexByte(rest, '"')
+		if i < 0 {
+			return false
+		}
+		id, ok := leadingText(rest[i:])
+		if !ok || w.remotes[string(id)] != nil || bytes.IndexByte(id, '\\') >= 0 {
+			return true
+		}
+		rest = rest[i+len(id)+2:]
+	}
+}
+
+// leadingText is the text in quotes at the beginning, raw.
+func leadingText(data []byte) ([]byte, bool) {
+	if len(data) == 0 || data[0] != '"' {
+		return nil, false
+	}
+	end := bytes.IndexByte(data[1:], '"')
+	if end < 0 {
+		return nil, false
+	}
+	return data[1 : 1+end], true
 }
 
 // pushNetwork looks whether the segments of a network are still those that its ports are wired to. The server changes a
@@ -499,9 +578,10 @@ func has(segments []neutron.Segment, s *Segment) bool {
 	return false
 }
 
-// Doubt says that news may have been missed: every port is asked about again. What is known stays in force meanwhile.
+// Doubt says that news may have been missed: every port, and what its filters need, is asked about again. What is known stays in force meanwhile.
 func (w *World) Doubt() {
 	for _, p := range w.ports {
 		p.Answered = false
 	}
+	w.doubtFilters()
 }

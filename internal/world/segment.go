@@ -99,10 +99,13 @@ func (w *World) join(p *Port) {
 	key := p.Wiring.Segment
 	s := w.segments[key]
 	if s == nil {
-		vlan, ok := w.vlans.take(key)
+		vlan, fresh, ok := w.vlans.take(key)
 		if !ok {
 			p.Wiring = Wiring{State: Dead, Reason: "all 4094 local VLANs of this host are in use"}
 			return
+		}
+		if fresh && w.Config.Filter {
+			w.fresh = append(w.fresh, vlan)
 		}
 		info := p.Details.BindingLevels[len(p.Details.BindingLevels)-1].Segment.Value
 		s = &Segment{Key: key, Type: info.NetworkType, Physnet: info.PhysicalNetwork, VLAN: vlan, ports: map[string]bool{}, fdb: newFDB()}
@@ -171,25 +174,25 @@ func newVLANs() vlans {
 }
 
 // take gives a segment its number: the one its ports had before, or one that was free for the longest time, since
-// connection tracking remembers a number's last user for a while.
-func (v *vlans) take(key SegmentKey) (uint16, bool) {
+// connection tracking remembers a number's last user for a while. Fresh: it is not the one it had before.
+func (v *vlans) take(key SegmentKey) (n uint16, fresh, ok bool) {
 	if n, ok := v.of[key]; ok {
-		return n, true
+		return n, false, true
 	}
 	if n, ok := v.kept[key]; ok {
 		delete(v.kept, key)
 		v.of[key] = n
-		return n, true
+		return n, false, true
 	}
 	for range maxVLAN {
 		n := v.next
 		v.next = v.next%maxVLAN + 1
 		if !v.used[n] {
 			v.used[n], v.of[key] = true, n
-			return n, true
+			return n, true, true
 		}
 	}
-	return 0, false
+	return 0, false, false
 }
 
 func (v *vlans) release(key SegmentKey) {

@@ -30,12 +30,21 @@ type Config struct {
 	ARPResponder bool
 	// AntiSpoof: the firewall driver leaves the check of senders to us.
 	AntiSpoof bool
+	// Filter: ports are filtered by their security groups, with flows.
+	Filter bool
+	// FailClosed: packets of an interface of the integration bridge pass only once it is known what it is. It counts only
+	// together with Filter.
+	FailClosed bool
+	// PermittedEtherTypes pass the filters in addition to IP and ARP.
+	PermittedEtherTypes []uint16
+	// EgressDirect: packets to known addresses are sent to their port instead of being switched.
+	EgressDirect bool
 }
 
 // Tunnels says whether there are any.
 func (c *Config) Tunnels() bool { return len(c.TunnelTypes) > 0 }
 
-// tombstoneLife is how long a deleted port is remembered, so that a late push or reply does not bring it back. Pushes
+// tombstoneLife is how long something deleted is remembered, so that a late push or reply does not bring it back. Pushes
 // overtake each other by seconds; replies are older than their call by the call's timeout at most.
 const tombstoneLife = 15 * time.Minute
 
@@ -48,14 +57,31 @@ type World struct {
 	ports     map[string]*Port // by id: plugged in here, or still to be reported gone
 	vifs      map[ovsdb.UUID]vif
 	vifsOf    map[string]map[ovsdb.UUID]bool
-	deleted   map[string]time.Time // tombstones, by port id
+	deleted   map[string]time.Time // tombstones, by id
 	segments  map[SegmentKey]*Segment
 	vlans     vlans
 	endpoints map[Endpoint]bool   // of other hosts, as the server announced them
 	tunnels   map[string]Endpoint // by the name of their port, all that there ever were
 
-	touched map[string]bool // ports to look at again
-	dirty   map[Object]bool
+	groups  map[string]*group  // security groups that ports here have
+	remotes map[string]*remote // groups and address groups that their rules refer to
+	members map[string]*member // ports of any host in these, by id
+	peers   map[Peer][]string  // remote groups that an address is in
+	groupOf map[string]string  // group of a rule
+	ids     conjunctionIDs
+	missing map[Item]bool // to be asked about
+	// news counts what was heard about rules and members, so that an answer can be told from what came after the question.
+	news uint64
+	// asking counts questions about members on their way; passed are revisions of ports that were pushed meanwhile, so
+	// that an answer does not bring back what was said before.
+	asking int
+	passed map[string]int64
+	closed bool     // see Closed
+	fresh  []uint16 // local VLANs given to segments that did not have them before
+
+	touched       map[string]bool // ports to look at again
+	touchedGroups map[string]bool
+	dirty         map[Object]bool
 }
 
 // New returns an empty world.
@@ -64,7 +90,9 @@ func New(cfg Config) *World {
 		Config: cfg, View: ovsdb.NewView(),
 		ports: map[string]*Port{}, vifs: map[ovsdb.UUID]vif{}, vifsOf: map[string]map[ovsdb.UUID]bool{}, deleted: map[string]time.Time{},
 		segments: map[SegmentKey]*Segment{}, vlans: newVLANs(), endpoints: map[Endpoint]bool{}, tunnels: map[string]Endpoint{},
-		touched: map[string]bool{}, dirty: map[Object]bool{},
+		groups: map[string]*group{}, remotes: map[string]*remote{}, members: map[string]*member{}, peers: map[Peer][]string{},
+		groupOf: map[string]string{}, ids: newConjunctionIDs(), missing: map[Item]bool{}, passed: map[string]int64{},
+		touched: map[string]bool{}, touchedGroups: map[string]bool{}, dirty: map[Object]bool{},
 	}
 }
 
@@ -73,16 +101,18 @@ type ObjectKind uint8
 
 // The kinds of objects.
 const (
-	KindBridge  ObjectKind = iota + 1 // base flows and rows of a bridge; ID is its name
-	KindPort                          // a port plugged in here; ID is Neutron's
-	KindSegment                       // a segment with a local VLAN; ID is SegmentKey's text
-	KindTunnel                        // an endpoint of a tunnel; ID is Endpoint's text
-	KindStation                       // addresses behind an endpoint; ID is the segment's and the address
+	KindBridge    ObjectKind = iota + 1 // base flows and rows of a bridge; ID is its name
+	KindPort                            // a port plugged in here; ID is Neutron's
+	KindSegment                         // a segment with a local VLAN; ID is SegmentKey's text
+	KindTunnel                          // an endpoint of a tunnel; ID is Endpoint's text
+	KindStation                         // addresses behind an endpoint; ID is the segment's and the address
+	KindPeer                            // an address of a remote group on a segment; ID is for ParsePeer
+	KindInterface                       // an interface of the integration bridge that is no port; ID is its name
 )
 
 // String is the word for the kind in logs and reasons.
 func (k ObjectKind) String() string {
-	return [...]string{"", "bridge", "port", "segment", "tunnel", "station"}[k]
+	return [...]string{"", "bridge", "port", "segment", "tunnel", "station", "peer", "interface"}[k]
 }
 
 // Object names something that is compiled on its own. A change costs what its objects cost.
@@ -107,13 +137,18 @@ func (w *World) markTunnel(e Endpoint) {
 }
 
 // Settle works out what follows from the news and returns the objects that may have changed, in a stable order: bridges,
-// ports, segments, tunnels, stations. An object that is gone is returned too; it compiles to nothing.
+// ports, segments, tunnels, stations, peers, interfaces. An object that is gone is returned too; it compiles to nothing.
 func (w *World) Settle() []Object {
+	for id := range w.touchedGroups {
+		w.settleGroup(id)
+	}
+	clear(w.touchedGroups)
 	for id := range w.touched {
 		w.settlePort(id)
 	}
 	clear(w.touched)
 	w.settleSegments()
+	w.settleFilters()
 	out := make([]Object, 0, len(w.dirty))
 	for o := range w.dirty {
 		out = append(out, o)
@@ -138,7 +173,20 @@ func (w *World) Everything() []Object {
 	for _, e := range w.WantedEndpoints() {
 		w.markTunnel(e)
 	}
+	for _, g := range w.groups {
+		for key := range g.segments {
+			w.markGroupOn(g, key)
+		}
+	}
 	return w.Settle()
+}
+
+// FreshVLANs lists the local VLANs that were given to segments which did not have them before, once. What connection
+// tracking knows of their last users must not count for the new ones.
+func (w *World) FreshVLANs() []uint16 {
+	out := w.fresh
+	w.fresh = nil
+	return out
 }
 
 // Bridges are those that the agent programs, sorted.

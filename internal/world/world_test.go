@@ -205,15 +205,15 @@ func TestChangedSegmentationIsAskedFor(t *testing.T) {
 func TestVLANsRunOut(t *testing.T) {
 	v := newVLANs()
 	for i := range maxVLAN {
-		if _, ok := v.take(SegmentKey{"n", i}); !ok {
+		if _, _, ok := v.take(SegmentKey{"n", i}); !ok {
 			t.Fatalf("no VLAN for segment %d", i)
 		}
 	}
-	if _, ok := v.take(SegmentKey{"n", maxVLAN}); ok {
+	if _, _, ok := v.take(SegmentKey{"n", maxVLAN}); ok {
 		t.Error("more VLANs than there are")
 	}
 	v.release(SegmentKey{"n", 100})
-	if n, ok := v.take(SegmentKey{"m", 1}); !ok || n != 101 {
+	if n, _, ok := v.take(SegmentKey{"m", 1}); !ok || n != 101 {
 		t.Errorf("got %d, %v, want the one that was given back", n, ok)
 	}
 }

@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package world
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/patchbay-sdn/patchbay/internal/neutron"
+)
+
+// remote is a set of addresses that rules in force refer to: the members of a security group, or an address group.
+type remote struct {
+	id        string
+	addresses bool // an address group
+	told
+	revision int64 // of the address group
+	// peers counts for each address the members that have it.
+	peers        map[Peer]int
+	conjunctions map[Conjunction]bool
+}
+
+func (r *remote) item() Item {
+	if r.addresses {
+		return Item{Kind: neutron.KindAddressGroup, ID: r.id}
+	}
+	return Item{Kind: neutron.KindPort, ID: r.id}
+}
+
+// member is a port, of any host, that is in a security group to which rules in force refer.
+type member struct {
+	revision int64
+	groups   []string // all that it is in, sorted
+	peers    []Peer   // sorted
+	seen     uint64
+}
+
+// use enters a conjunction that rules have come to make.
+func (w *World) use(c Conjunction, addresses bool) {
+	r := w.remotes[c.Remote]
+	if r == nil {
+		r = &remote{id: c.Remote, addresses: addresses, peers: map[Peer]int{}, conjunctions: map[Conjunction]bool{}}
+		w.remotes[c.Remote] = r
+		w.missing[r.item()] = true
+		for _, m := range w.members {
+			if !addresses && slices.Contains(m.groups, r.id) {
+				w.addPeers(r, m.peers)
+			}
+		}
+	}
+	r.conjunctions[c] = true
+	for _, moved := range w.ids.take(c) {
+		w.renumber(moved)
+	}
+}
+
+// disuse takes a conjunction back. Its remote group goes when the news are settled, if nothing else refers to it.
+func (w *World) disuse(c Conjunction) {
+	delete(w.remotes[c.Remote].conjunctions, c)
+	w.ids.release(c)
+}
+
+// settleRemotes forgets remote groups to which nothing refers.
+func (w *World) settleRemotes() {
+	forgotten := false
+	for id, r := range w.remotes {
+		if len(r.conjunctions) > 0 {
+			continue
+		}
+		for peer := range r.peers {
+			w.unlist(r, peer)
+		}
+		delete(w.remotes, id)
+		delete(w.missing, r.item())
+		forgotten = true
+	}
+	if !forgotten {
+		return
+	}
+	for id, m := range w.members {
+		if !w.concerns(m.groups) {
+			delete(w.members, id)
+		}
+	}
+}
+
+// concerns says whether one of the groups is one that rules in force refer to.
+func (w *World) concerns(groups []string) bool {
+	return slices.ContainsFunc(groups, func(id string) bool { return w.remotes[id] != nil })
+}
+
+// addPeers and dropPeers note addresses that a remote group has or has no more. What it costs is the address on each
+// segment whose rules refer to the group.
+func (w *World) addPeers(r *remote, peers []Peer) {
+	for _, p := range peers {
+		if r.peers[p]++; r.peers[p] == 1 {
+			w.peers[p] = append(w.peers[p], r.id)
+			w.markPeer(r, p)
+		}
+	}
+}
+
+func (w *World) dropPeers(r *remote, peers []Peer) {
+	for _, p := range peers {
+		if r.peers[p]--; r.peers[p] == 0 {
+			delete(r.peers, p)
+			w.unlist(r, p)
+			w.markPeer(r, p)
+		}
+	}
+}
+
+func (w *World) unlist(r *remote, p Peer) {
+	if w.peers[p] = slices.DeleteFunc(w.peers[p], func(id string) bool { return id == r.id }); len(w.peers[p]) == 0 {
+		delete(w.peers, p)
+	}
+}
+
+func (w *World) markPeer(r *remote, p Peer) {
+	for c := range r.conjunctions {
+		if c.IPVersion != p.version() {
+			continue
+		}
+		for key := range w.groups[c.Group].segments {
+			w.mark(KindPeer, peerID(key, p))
+		}
+	}
+}
+
+// peersOf are the addresses of a member: its own, and those of its address pairs. An address pair that stands for every
+// address counts only together with its MAC.
+func peersOf(m *neutron.Member) []Peer {
+	var out []Peer
+	add := func(prefix netip.Prefix, mac neutron.MAC) {
+		p := Peer{Prefix: prefix.Masked()}
+		if prefix.Bits() == 0 {
+			p.MAC = mac
+		}
+		out = append(out, p)
+	}
+	for _, ip := range m.FixedIPs {
+		if ip.IP.IsValid() {
+			add(netip.PrefixFrom(ip.IP.WithZone(""), ip.IP.BitLen()), m.MAC)
+		}
+	}
+	for _, pair := range m.AllowedAddressPairs {
+		if pair.IP.IsValid() {
+			mac := pair.MAC
+			if mac == (neutron.MAC{}) {
+				mac = m.MAC
+			}
+			add(pair.IP.Prefix, mac)
+		}
+	}
+	return sortPeers(out)
+}
+
+func sortPeers(peers []Peer) []Peer {
+	slices.SortFunc(peers, func(a, b Peer) int {
+		if c := comparePrefix(a.Prefix, b.Prefix); c != 0 {
+			return c
+		}
+		return slices.Compare(a.MAC[:], b.MAC[:])
+	})
+	return slices.Compact(peers)
+}
+
+// learnMember takes what the server says about a port as a member of groups, unless something newer is known.
+func (w *World) learnMember(n *neutron.Member) {
+	before := w.members[n.ID]
+	if w.isDeleted(n.ID) || before != nil && n.Revision < before.revision || n.Revision < w.passed[n.ID] {
+		return
+	}
+	if !w.concerns(n.SecurityGroupIDs) {
+		w.dropMember(n.ID)
+		return
+	}
+	w.news++
+	groups := slices.Sorted(slices.Values(n.SecurityGroupIDs))
+	w.setMember(n.ID, &member{revision: n.Revision, groups: slices.Compact(groups), peers: peersOf(n), seen: w.news})
+}
+
+func (w *World) dropMember(id string) {
+	if w.members[id] != nil {
+		w.setMember(id, nil)
+	}
+}
+
+// setMember replaces a member; the remote groups that it joined or left, or in which its addresses changed, learn of it.
+func (w *World) setMember(id string, m *member) {
+	before := w.members[id]
+	if before == nil {
+		before = &member{}
+	}
+	after := m
+	if after == nil {
+		after = &member{}
+		delete(w.members, id)
+	} else {
+		w.members[id] = m
+	}
+	samePeers := slices.Equal(before.peers, after.peers)
+	for _, g := range after.groups {
+		if r := w.remotes[g]; r != nil && !(samePeers && slices.Contains(before.groups, g)) {
+			w.addPeers(r, after.peers)
+		}
+	}
+	for _, g := range before.groups {
+		if r := w.remotes[g]; r != nil && !(samePeers && slices.Contains(after.groups, g)) {
+			w.dropPeers(r, before.peers)
+		}
+	}
+}
+
+// Members takes the server's answer about the members of security groups.
+func (w *World) Members(asked []Item, found []neutron.Member) {
+	for i := range found {
+		w.learnMember(&found[i])
+	}
+	for _, item := range asked {
+		t := w.answer(item)
+		if t == nil {
+			continue
+		}
+		// Ports that were heard of before the question and are not in the answer are members no more.
+		w.dropLeavers(item.ID, t.since, found)
+		t.answered, t.known = true, true
+		w.touchUsers(w.remotes[item.ID])
+	}
+}
+
+func (w *World) dropLeavers(group string, since uint64, found []neutron.Member) {
+	in := make(map[string]bool, len(found))
+	for _, m := range found {
+		in[m.ID] = slices.Contains(m.SecurityGroupIDs, group)
+	}
+	for id, m := range w.members {
+		if m.seen >= since || in[id] || !slices.Contains(m.groups, group) {
+			continue
+		}
+		left := *m
+		left.groups = slices.DeleteFunc(slices.Clone(m.groups), func(g string) bool { return g == group })
+		if !w.concerns(left.groups) {
+			w.dropMember(id)
+		} else {
+			w.setMember(id, &left)
+		}
+	}
+}
+
+// AddressGroups takes the server's answer about address groups.
+func (w *World) AddressGroups(asked []Item, found []neutron.AddressGroup) {
+	for _, item := range asked {
+		t := w.answer(item)
+		if t == nil {
+			continue
+		}
+		i := slices.IndexFunc(found, func(g neutron.AddressGroup) bool { return g.ID == item.ID })
+		r := w.remotes[item.ID]
+		if i < 0 || w.isDeleted(item.ID) {
+			w.absent(item, t)
+			w.setAddresses(r, nil)
+		} else {
+			t.answered = true
+			w.learnAddresses(r, &found[i])
+		}
+	}
+}
+
+func (w *World) learnAddresses(r *remote, g *neutron.AddressGroup) {
+	if r.known && g.Revision < r.revision {
+		return
+	}
+	r.known, r.unknown, r.revision = true, false, g.Revision
+	peers := make([]Peer, 0, len(g.Addresses))
+	for _, a := range g.Addresses {
+		if a.Prefix.IsValid() {
+			peers = append(peers, Peer{Prefix: a.Prefix.Masked()})
+		}
+	}
+	w.setAddresses(r, sortPeers(peers))
+}
+
+// setAddresses replaces the addresses of an address group.
+func (w *World) setAddresses(r *remote, peers []Peer) {
+	var gone []Peer
+	for p := range r.peers {
+		if !slices.Contains(peers, p) {
+			gone = append(gone, p)
+		}
+	}
+	w.addPeers(r, slices.DeleteFunc(slices.Clone(peers), func(p Peer) bool { return r.peers[p] > 0 }))
+	w.dropPeers(r, gone)
+	w.touchUsers(r)
+}
+
+// touchUsers looks again at the ports whose rules refer to a remote group: they may have waited for it.
+func (w *World) touchUsers(r *remote) {
+	for c := range r.conjunctions {
+		for id := range w.groups[c.Group].ports {
+			if p := w.ports[id]; p != nil && (p.Wiring.State == Waiting || !slices.Equal(p.Groups, p.needs)) {
+				w.touched[id] = true
+			}
+		}
+	}
+}
+
+// pushAddressGroup takes news about an address group.
+func (w *World) pushAddressGroup(o neutron.Primitive, event neutron.Event, now time.Time) error {
+	var g neutron.AddressGroup
+	if err := o.Decode(neutron.KindAddressGroup, &g); err != nil {
+		return err
+	}
+	r := w.remotes[g.ID]
+	if event == neutron.Deleted {
+		w.deleted[g.ID] = now
+		if r != nil {
+			r.known, r.unknown = false, true
+			w.setAddresses(r, nil)
+		}
+		return nil
+	}
+	if r != nil && r.addresses && !w.isDeleted(g.ID) {
+		w.learnAddresses(r, &g)
+	}
+	return nil
+}
