@@ -19,7 +19,7 @@ PKGS ?= ./...
 # TESTSUM reads `go test -json`, shows failures and skips with their reasons, and closes with the counts.
 TESTSUM := $(GO) run ./tools/testsum
 
-.PHONY: help build check fmt vet lint test lab-up lab-down lab-status integration fuzz bench-openflow ci tools
+.PHONY: help build check fmt vet lint test lab-up lab-down lab-status integration histories fuzz bench-openflow ci tools
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -63,6 +63,12 @@ lab-status: build ## what runs, where, and which agents neutron-server sees
 integration: build ## tests against real RabbitMQ, Open vSwitch, neutron-server and Python peers (root)
 	@CGO_ENABLED=1 $(GO) test -race -p 1 -count 1 -timeout 20m -tags integration -json \
 		-run "$$(tools/integration-tests names)" $(TESTFLAGS) $$(tools/integration-tests packages) | $(TESTSUM)
+
+# A fixed seed judges a change by what it changes; SEED=0 looks for new histories.
+HISTORIES ?= 500
+SEED ?= 1
+histories: ## HISTORIES=500 random histories of events end in the same flows as a fresh start (SEED=0: new ones)
+	@set -o pipefail; $(GO) test -count 1 -timeout 60m -json -run History ./internal/pipeline -rapid.checks=$(HISTORIES) -rapid.seed=$(SEED) | $(TESTSUM)
 
 fuzz: ## every fuzz target for FUZZTIME=10s
 	@tools/fuzz-all $(FUZZTIME)
