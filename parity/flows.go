@@ -3,6 +3,8 @@
 package parity
 
 import (
+	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,14 +13,18 @@ import (
 )
 
 // Flow writes a flow as one line, and tells whether it takes part in a comparison: flows that the switch learned from
-// packets do not.
+// packets do not. Ids of conjunctions are unknown: only all flows together tell what they stand for, see [Names.Flows].
 func (n *Names) Flow(bridge string, f openflow.Flow) (line string, ok bool) {
+	return n.flow(flowWriter{Names: n, bridge: bridge}, f)
+}
+
+func (n *Names) flow(w flowWriter, f openflow.Flow) (line string, ok bool) {
 	if f.HardTimeout != 0 || f.IdleTimeout != 0 {
 		return "", false
 	}
-	w := flowWriter{Names: n, bridge: bridge}
+	w.table = f.Table
 	var b strings.Builder
-	b.WriteString(bridge + " table=" + strconv.Itoa(int(f.Table)) + " priority=" + strconv.Itoa(int(f.Priority)))
+	b.WriteString(w.bridge + " table=" + strconv.Itoa(int(f.Table)) + " priority=" + strconv.Itoa(int(f.Priority)))
 	if m := w.match(f.Match); m != "" {
 		b.WriteString(" " + m)
 	}
@@ -26,11 +32,12 @@ func (n *Names) Flow(bridge string, f openflow.Flow) (line string, ok bool) {
 	return n.Apply(b.String()), true
 }
 
-// Flows writes the flows of a bridge, sorted.
+// Flows writes all flows of a bridge, sorted.
 func (n *Names) Flows(bridge string, flows []openflow.Flow) []string {
 	var lines []string
+	conj := n.conjunctions(bridge, flows)
 	for i := range flows {
-		if line, ok := n.Flow(bridge, flows[i]); ok {
+		if line, ok := n.flow(flowWriter{Names: n, bridge: bridge, conj: conj}, flows[i]); ok {
 			lines = append(lines, line)
 		}
 	}
@@ -43,6 +50,8 @@ func (n *Names) Flows(bridge string, flows []openflow.Flow) []string {
 type flowWriter struct {
 	*Names
 	bridge string
+	table  uint8
+	conj   map[uint32]string
 	// wireMatch and wireSet say that the VLAN matched on, or written, is a segmentation id.
 	wireMatch, wireSet bool
 }
@@ -59,10 +68,16 @@ func (w *flowWriter) match(m openflow.Match) string {
 	for _, t := range m {
 		switch {
 		case t.Field == openflow.InPort:
+		case w.segmentation(t):
+			rest = append(rest, t)
 		case t.Field == openflow.VLANVID && !w.wireMatch && t == openflow.VLAN(uint16(t.Value.Lo)):
 			parts = append(parts, "vlan="+w.vlan(t.Value.Lo&^openflow.VLANPresent))
 		case t.Field == openflow.Reg6 && t == openflow.Num(openflow.Reg6, t.Value.Lo), t.Field == openflow.CTZone:
 			parts = append(parts, t.Field.String()+"="+w.vlan(t.Value.Lo))
+		case t.Field == openflow.Reg5 && t == openflow.Num(openflow.Reg5, t.Value.Lo):
+			parts = append(parts, "reg5="+w.port(w.bridge, uint32(t.Value.Lo)))
+		case t.Field == openflow.ConjID:
+			parts = append(parts, "conj_id="+w.conjunction(t.Value.Lo))
 		default:
 			rest = append(rest, t)
 		}
@@ -73,23 +88,46 @@ func (w *flowWriter) match(m openflow.Match) string {
 	return strings.Join(parts, ",")
 }
 
+// transient is the table of br-int in which frames are told by their destination and VLAN, which may be that of the wire.
+const transient = 60
+
+// segmentation tells whether a VLAN that no patch port names is one of the wire all the same: it is not a local one.
+func (w *flowWriter) segmentation(t openflow.Term) bool {
+	if w.table != transient || t.Field != openflow.VLANVID || t.Value.Lo&openflow.VLANPresent == 0 {
+		return false
+	}
+	_, local := w.vlans[uint16(t.Value.Lo&^openflow.VLANPresent)]
+	return !local
+}
+
 func (w *flowWriter) actions(list []openflow.Action) string {
 	if len(list) == 0 {
 		return "drop"
 	}
 	var texts []string
-	outputs := 0 // how many at the end of texts
-	for _, a := range list {
+	alike := 0 // how many at the end of texts have no order
+	for i, a := range list {
 		texts = append(texts, w.action(a))
-		if _, ok := a.(openflow.Output); ok {
-			outputs++
-			// A flood reaches its ports in any order.
-			slices.Sort(texts[len(texts)-outputs:])
+		if unordered(a) && i > 0 && reflect.TypeOf(a) != reflect.TypeOf(list[i-1]) {
+			alike = 0
+		}
+		if unordered(a) {
+			alike++
+			slices.Sort(texts[len(texts)-alike:])
 		} else {
-			outputs = 0
+			alike = 0
 		}
 	}
 	return strings.Join(texts, ",")
+}
+
+// unordered tells actions of which several in a row do the same in any order: a flood, the clauses of conjunctions.
+func unordered(a openflow.Action) bool {
+	switch a.(type) {
+	case openflow.Output, openflow.Conjunction:
+		return true
+	}
+	return false
 }
 
 func (w *flowWriter) action(a openflow.Action) string {
@@ -104,13 +142,15 @@ func (w *flowWriter) action(a openflow.Action) string {
 			return "set_vlan:" + strconv.FormatUint(a.Value.Lo&^openflow.VLANPresent, 10)
 		case a.Field == openflow.VLANVID:
 			return "set_vlan:" + w.vlan(a.Value.Lo&^openflow.VLANPresent)
-		case a.Field == openflow.Reg6:
-			return "set_field:" + w.vlan(a.Value.Lo) + "->reg6"
+		case w.register(a.Field, a.Value.Lo) != "":
+			return "set_field:" + w.register(a.Field, a.Value.Lo)
 		}
 	case openflow.Load:
-		if a.To.Field == openflow.Reg6 {
-			return "set_field:" + w.vlan(a.Value) + "->reg6"
+		if to := w.register(a.To.Field, a.Value); to != "" {
+			return "set_field:" + to
 		}
+	case openflow.Conjunction:
+		return fmt.Sprintf("conjunction(%s,%d/%d)", w.conjunction(uint64(a.ID)), a.Clause, a.Of)
 	case openflow.Resubmit:
 		if a.Port != 0 && a.Port < 0xff00 {
 			return "resubmit(" + w.port(w.bridge, uint32(a.Port)) + "," + strconv.Itoa(int(a.Table)) + ")"
@@ -124,6 +164,19 @@ func (w *flowWriter) action(a openflow.Action) string {
 		}
 	}
 	return text(a)
+}
+
+// register writes what is put into a register that holds a number of this run; empty for other fields.
+func (w *flowWriter) register(f openflow.Field, value uint64) string {
+	switch f {
+	case openflow.Reg5:
+		return w.port(w.bridge, uint32(value)) + "->reg5"
+	case openflow.Reg6:
+		return w.vlan(value) + "->reg6"
+	case openflow.Reg7:
+		return w.conjunction(value) + "->reg7"
+	}
+	return ""
 }
 
 func text(a openflow.Action) string { return string(openflow.AppendActions(nil, []openflow.Action{a})) }

@@ -61,6 +61,18 @@ func TestFlowsLoseWhatRunsDifferIn(t *testing.T) {
 			"br-int", "table=61,priority=12,reg6=0x3,dl_dst=fa:16:3e:00:00:0a,actions=output:7",
 			"br-int table=61 priority=12 reg6=N1/201,dl_dst=fa:16:3e:00:00:0a actions=output:tap-A",
 		},
+		{ // a VLAN of the wire meets the firewall's dispatch, too
+			"br-int", "table=60,priority=90,dl_vlan=201,dl_dst=fa:16:3e:00:00:0a,actions=load:0x7->NXM_NX_REG5[],load:0x3->NXM_NX_REG6[],strip_vlan,resubmit(,81)",
+			"br-int table=60 priority=90 dl_vlan=201,dl_dst=fa:16:3e:00:00:0a actions=set_field:tap-A->reg5,set_field:N1/201->reg6,pop_vlan,resubmit(,81)",
+		},
+		{
+			"br-int", "table=72,priority=50,ct_state=+est-rel+rpl,ct_zone=3,ct_mark=0,reg5=0x7,actions=resubmit(,94)",
+			"br-int table=72 priority=50 ct_zone=N1/201,reg5=tap-A,ct_state=+est-rel+rpl,ct_mark=0 actions=resubmit(,94)",
+		},
+		{
+			"br-int", "table=71,priority=65,ip,in_port=7,reg5=0x7,actions=ct(table=72,zone=NXM_NX_REG6[0..15])",
+			"br-int table=71 priority=65 in_port=tap-A,reg5=tap-A,ip actions=ct(table=72,zone=NXM_NX_REG6[0..15])",
+		},
 		{ // nobody knows what this number was
 			"br-int", "table=0,priority=2,in_port=99,actions=drop",
 			"br-int table=0 priority=2 in_port=unknown actions=drop",

@@ -5,9 +5,12 @@ package parity
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 )
 
-// Objects is what the server knew of ports and networks at a point of a recording. A replay asks it where a live agent would
+// Objects is what the server knew of ports, networks, groups and rules at a point of a recording. A replay asks it where a live agent would
 // ask the server, also for what the recorded agent did not need to ask: it had kept a push.
 type Objects struct {
 	byID map[string]json.RawMessage // by kind and id
@@ -57,3 +60,14 @@ func (o *Objects) Apply(e Event) error {
 
 // Pull returns the object as the server would send it, nil when there is none.
 func (o *Objects) Pull(kind, id string) json.RawMessage { return o.byID[kind+" "+id] }
+
+// All returns all objects of a kind, ordered by their ids, for questions such as for the rules of a group.
+func (o *Objects) All(kind string) []json.RawMessage {
+	var all []json.RawMessage
+	for _, key := range slices.Sorted(maps.Keys(o.byID)) {
+		if strings.HasPrefix(key, kind+" ") {
+			all = append(all, o.byID[key])
+		}
+	}
+	return all
+}

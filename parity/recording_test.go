@@ -117,5 +117,8 @@ func TestObjectsFollowThePushes(t *testing.T) {
 		if got := string(o.Pull("Port", "x")); (step.want == "") != (got == "") || !strings.Contains(got, step.want) {
 			t.Errorf("after %v: %s", step, got)
 		}
+		if got := len(o.All("Port")); (got == 1) != (step.want != "") || len(o.All("Por")) > 0 {
+			t.Errorf("after %v: %d ports", step, got)
+		}
 	}
 }

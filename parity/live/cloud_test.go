@@ -81,7 +81,7 @@ func newCloud(t *testing.T) *cloud {
 			c.journal.published(p)
 		}
 	}()
-	if err := c.register(ctx); err != nil {
+	if err := errors.Join(c.register(ctx), c.warmUp(ctx)); err != nil {
 		t.Error(err)
 	}
 	t.Cleanup(func() {
@@ -115,6 +115,16 @@ func (c *cloud) register(ctx context.Context) error {
 		}
 	}
 	return errors.Join(err, client.Close(ctx))
+}
+
+// warmUp has the server make what it makes of itself with a project's first network: the default security group.
+func (c *cloud) warmUp(ctx context.Context) error {
+	var answer struct{ Network struct{ ID string } }
+	err := c.api(ctx, http.MethodPost, "networks", attrs{"network": attrs{"name": "first", "tenant_id": lab.Project}}, &answer)
+	if err != nil {
+		return err
+	}
+	return c.api(ctx, http.MethodDelete, "networks/"+answer.Network.ID, nil, nil)
 }
 
 // rpc connects to the broker as agents and servers do.

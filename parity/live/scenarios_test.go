@@ -24,6 +24,33 @@ var (
 		name: "plain", hosts: 1, doc: "No tunnels: there is no br-tun.",
 		overrides: []string{"agent.l2_population=false", "agent.arp_responder=false", "agent.tunnel_types="},
 	}
+	firewall = &config{
+		name: "firewall", hosts: 2, doc: "The openvswitch firewall driver, vxlan tunnels with l2population and the ARP responder.",
+		overrides: []string{
+			"securitygroup.firewall_driver=openvswitch", "agent.l2_population=true", "agent.arp_responder=true", "agent.tunnel_types=vxlan",
+		},
+	}
+	direct = &config{
+		name: "firewall-direct", hosts: 2, doc: "The openvswitch firewall driver with explicitly_egress_direct.",
+		overrides: []string{
+			"securitygroup.firewall_driver=openvswitch", "agent.explicitly_egress_direct=true",
+			"agent.l2_population=true", "agent.arp_responder=true", "agent.tunnel_types=vxlan",
+		},
+	}
+	ethertypes = &config{
+		name: "firewall-ethertypes", hosts: 1, doc: "The openvswitch firewall driver with permitted_ethertypes.",
+		overrides: []string{
+			"securitygroup.firewall_driver=openvswitch", "securitygroup.permitted_ethertypes=0x4008,0x88cc",
+			"agent.l2_population=false", "agent.arp_responder=false", "agent.tunnel_types=",
+		},
+	}
+	disabled = &config{
+		name: "firewall-disabled", hosts: 1, doc: "The openvswitch firewall driver, but security groups are not enabled.",
+		overrides: []string{
+			"securitygroup.firewall_driver=openvswitch", "securitygroup.enable_security_group=false",
+			"agent.l2_population=false", "agent.arp_responder=false", "agent.tunnel_types=",
+		},
+	}
 	options = &config{
 		name: "options", hosts: 2, doc: "Tunnels whose ports have every option that is not the default.",
 		overrides: []string{
@@ -35,7 +62,8 @@ var (
 
 // scenarios are all there are.
 func scenarios() []*scenario {
-	return slices.Concat(networkScenarios(), portScenarios(), filterScenarios(), switchScenarios(), tunnelScenarios())
+	return slices.Concat(networkScenarios(), portScenarios(), filterScenarios(), switchScenarios(), tunnelScenarios(),
+		ruleScenarios(), remoteScenarios(), firewallScenarios())
 }
 
 // onePort is the scenario of one port on one network.

@@ -122,6 +122,10 @@ func port(name, net string, host int, more ...attrs) step {
 			body["binding:host_id"] = p.hosts[host-1].Name()
 		}
 		for _, a := range more {
+			a, err := p.resolve(a)
+			if err != nil {
+				return err
+			}
 			maps.Copy(body, a)
 		}
 		var answer struct{ Port struct{ ID string } }
@@ -150,6 +154,10 @@ func ghost(name string, host int) step {
 // change changes attributes of a port.
 func change(name string, a attrs) step {
 	return step{text: fmt.Sprintf("port %s gets %v", name, a), do: func(ctx context.Context, p *play) error {
+		a, err := p.resolve(a)
+		if err != nil {
+			return err
+		}
 		return p.api(ctx, http.MethodPut, "ports/"+p.things[name].id, attrs{"port": a}, nil)
 	}}
 }
