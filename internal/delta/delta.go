@@ -33,6 +33,9 @@ type Tracker struct {
 	known bool // have is what the switch has
 	dirty map[of.Key]bool
 	stale map[of.Key]bool // there, and never wanted
+	// disturbed are flows that somebody else changed since the last Changes; unsure: one of them was in these.
+	disturbed map[of.Key]bool
+	unsure    bool
 }
 
 type claim struct {
@@ -45,7 +48,7 @@ type claim struct {
 func New() *Tracker {
 	return &Tracker{
 		want: map[of.Key][]claim{}, owned: map[world.Object][]of.Key{}, have: map[of.Key]of.Entry{},
-		dirty: map[of.Key]bool{}, stale: map[of.Key]bool{},
+		dirty: map[of.Key]bool{}, stale: map[of.Key]bool{}, disturbed: map[of.Key]bool{},
 	}
 }
 
@@ -149,6 +152,7 @@ func (t *Tracker) Changes() []Change {
 	if !t.known {
 		return nil
 	}
+	clear(t.disturbed)
 	var adds, deletes []Change
 	for k := range t.dirty {
 		claims, have := t.want[k], t.have[k]
@@ -167,9 +171,13 @@ func (t *Tracker) Changes() []Change {
 	return append(adds, deletes...)
 }
 
-// Done says that changes were applied.
+// Done says that the last Changes were applied.
 func (t *Tracker) Done(changes []Change) {
 	for _, c := range changes {
+		if t.disturbed[c.Key] {
+			t.unsure = true
+			continue
+		}
 		if c.Entry.IsZero() {
 			delete(t.have, c.Key)
 		} else {
