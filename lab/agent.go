@@ -146,28 +146,29 @@ func (h *Host) agentCommand(kind AgentKind) ([]string, error) {
 	if kind == Python {
 		return append([]string{"/usr/bin/neutron-openvswitch-agent"}, h.AgentFiles()...), nil
 	}
-	binary, err := findBinary()
+	binary, err := findBinary(EnvBinary, "patchbay")
 	if err != nil {
 		return nil, err
 	}
 	return append([]string{binary, "agent"}, h.AgentFiles()...), nil
 }
 
-func findBinary() (string, error) {
-	if p := os.Getenv(EnvBinary); p != "" {
+// findBinary looks for a program of ours: where the variable says, beside this one, or in a bin directory here or above.
+func findBinary(variable, name string) (string, error) {
+	if p := os.Getenv(variable); p != "" {
 		p, err := filepath.Abs(p)
 		if err != nil {
-			return "", fmt.Errorf("resolving %s: %w", EnvBinary, err)
+			return "", fmt.Errorf("resolving %s: %w", variable, err)
 		}
 		return p, nil
 	}
 	var candidates []string
 	if self, err := os.Executable(); err == nil {
-		candidates = append(candidates, filepath.Join(filepath.Dir(self), "patchbay"))
+		candidates = append(candidates, filepath.Join(filepath.Dir(self), name))
 	}
 	if dir, err := os.Getwd(); err == nil {
 		for ; dir != "/"; dir = filepath.Dir(dir) {
-			candidates = append(candidates, filepath.Join(dir, "bin", "patchbay"))
+			candidates = append(candidates, filepath.Join(dir, "bin", name))
 		}
 	}
 	for _, p := range candidates {
@@ -175,7 +176,7 @@ func findBinary() (string, error) {
 			return p, nil
 		}
 	}
-	return "", fmt.Errorf("no bin/patchbay here or above: run make build, or name it in %s", EnvBinary)
+	return "", fmt.Errorf("no bin/%s here or above: run make build, or name it in %s", name, variable)
 }
 
 // AgentRecord is what the API says about the host's agent; nil when it has never reported.

@@ -30,6 +30,8 @@ type Options struct {
 	Dir string
 	// Hosts is the least number of hosts after Up; Up never takes hosts away.
 	Hosts int
+	// Server is which server a new lab gets; empty means the value of [EnvServer] or else the real one.
+	Server ServerKind
 	// SkipInstall leaves missing packages missing.
 	SkipInstall bool
 	// Report, if set, is told of every finished step. Calls are not concurrent.
@@ -175,23 +177,29 @@ func (l *Lab) groundwork(o Options) []step {
 			return "present", nil
 		}},
 		{name: "fabric", after: []string{"packages"}, run: func(ctx context.Context) (string, error) {
-			return l.plan(ctx, o.Hosts)
+			return l.plan(ctx, o.Hosts, o.Server)
 		}},
 	}
 }
 
 // steps is all that a lab consists of, in its order.
 func (l *Lab) steps() []step {
-	steps := []step{
-		{name: "database", run: l.ensureDatabase},
-		{name: "broker", run: l.ensureBroker},
-		{name: "schema", after: []string{"database"}, run: func(ctx context.Context) (string, error) {
-			if err := l.writeServerConfig(); err != nil {
-				return "", err
-			}
-			return l.ensureSchema(ctx)
-		}},
-		{name: "server", after: []string{"schema", "broker"}, run: l.ensureServer},
+	steps := []step{{name: "broker", run: l.ensureBroker}}
+	switch l.snapshot().Server {
+	case Simulated:
+		steps = append(steps, step{name: "server", after: []string{"broker"}, run: l.ensureServer})
+	case NoServer:
+	default:
+		steps = append(steps,
+			step{name: "database", run: l.ensureDatabase},
+			step{name: "schema", after: []string{"database"}, run: func(ctx context.Context) (string, error) {
+				if err := l.writeServerConfig(); err != nil {
+					return "", err
+				}
+				return l.ensureSchema(ctx)
+			}},
+			step{name: "server", after: []string{"schema", "broker"}, run: l.ensureServer},
+		)
 	}
 	for _, h := range l.Hosts() {
 		steps = append(steps, step{name: "host " + h.name, run: h.ensure})
@@ -202,7 +210,7 @@ func (l *Lab) steps() []step {
 // plan decides, once and for all, on names and numbers, writes them down, and makes the fabric. Labs in other directories
 // choose from the same numbers: the address on the fabric's link is what marks a range, and all that follows from it, as
 // taken, so no other lab may choose before it is there.
-func (l *Lab) plan(ctx context.Context, hosts int) (string, error) {
+func (l *Lab) plan(ctx context.Context, hosts int, server ServerKind) (string, error) {
 	if hosts > maxHosts {
 		return "", fmt.Errorf("%d hosts are more than the %d there are addresses for", hosts, maxHosts)
 	}
@@ -215,6 +223,9 @@ func (l *Lab) plan(ctx context.Context, hosts int) (string, error) {
 	if err := l.update(func(s *state) error {
 		if s.Created.IsZero() {
 			if err := l.choose(s); err != nil {
+				return err
+			}
+			if s.Server, err = resolveServer(server); err != nil {
 				return err
 			}
 		}
@@ -264,7 +275,7 @@ func (l *Lab) AddHost(ctx context.Context, report func(Progress)) (*Host, error)
 		return nil, err
 	}
 	defer release()
-	if _, err := l.plan(ctx, len(l.snapshot().Hosts)+1); err != nil {
+	if _, err := l.plan(ctx, len(l.snapshot().Hosts)+1, ""); err != nil {
 		return nil, err
 	}
 	hosts := l.Hosts()

@@ -290,7 +290,7 @@ func lostDirectory(ctx context.Context, t *testing.T, dir string, before []strin
 	if err := l.makeDir(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.plan(ctx, 1); err != nil {
+	if _, err := l.plan(ctx, 1, RealServer); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := l.Host(1).ensure(ctx); err != nil {

@@ -60,10 +60,13 @@ func (l *Lab) ensureServer(ctx context.Context) (string, error) {
 	}
 	if d.PID() == 0 {
 		var err error
-		d, err = daemon.Start(ctx, daemon.Spec{
-			Name: "neutron-server", Dir: l.path("server"),
-			Argv: append([]string{"/usr/bin/neutron-server"}, l.serverFiles()...),
-		})
+		argv := append([]string{"/usr/bin/neutron-server"}, l.serverFiles()...)
+		if l.snapshot().Server == Simulated {
+			if argv, err = l.simCommand(); err != nil {
+				return "", err
+			}
+		}
+		d, err = daemon.Start(ctx, daemon.Spec{Name: "neutron-server", Dir: l.path("server"), Argv: argv})
 		if err != nil {
 			return "", err
 		}

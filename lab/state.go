@@ -42,6 +42,8 @@ type state struct {
 	BrokerPort int `json:"broker_port"`
 	// MadeNetnsDir is true when there was no /run/netns before the lab: then Down takes it away again.
 	MadeNetnsDir bool `json:"made_netns_dir"`
+	// Server is the kind of server; empty for the real one.
+	Server ServerKind `json:"server,omitempty"`
 	// Schema is true once the database schema is complete.
 	Schema bool     `json:"schema"`
 	Hosts  []string `json:"hosts"`

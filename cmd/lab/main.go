@@ -43,7 +43,7 @@ func root() *cobra.Command {
 		SilenceErrors: true,
 	}
 	cmd.PersistentFlags().StringVar(&c.dir, "dir", "", "the lab's directory (default $"+lab.EnvDir+" or "+lab.DefaultDir+")")
-	cmd.AddCommand(c.up(), c.down(), c.status(), c.install(), c.host(), c.agent(), c.vm(), c.port(), c.allow(), c.flows(), c.logs(), c.floor())
+	cmd.AddCommand(c.up(), c.down(), c.status(), c.install(), c.host(), c.agent(), c.vm(), c.port(), c.allow(), c.flows(), c.logs(), c.floor(), c.sim())
 	return cmd
 }
 
@@ -89,6 +89,7 @@ func (c *cli) up() *cobra.Command {
 		},
 	}
 	cmd.Flags().IntVar(&o.Hosts, "hosts", 2, "least number of hosts")
+	cmd.Flags().StringVar((*string)(&o.Server), "server", "", "of a new lab: real, sim (simulated, see lab sim) or none (default $"+lab.EnvServer+" or real)")
 	cmd.Flags().BoolVar(&o.SkipInstall, "skip-install", false, "do not look for missing packages")
 	return cmd
 }

@@ -41,6 +41,7 @@ var mayImport = map[string][]string{
 	"lab/broker":   {},
 	"lab/vswitch":  {},
 	"lab/floor":    {"lab", "openflow", "oslo", "internal"},
+	"lab/sim":      {"oslo"},
 	"cmd/lab":      {"lab"},
 	"cmd/patchbay": {"openflow", "oslo", "internal"},
 	"parity":       {"lab", "openflow", "oslo", "internal"},

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+)
+
+// ServerKind is which server a lab has.
+type ServerKind string
+
+const (
+	// RealServer is neutron-server with MariaDB.
+	RealServer ServerKind = ""
+	// Simulated is the server of package sim, in a process of its own.
+	Simulated ServerKind = "sim"
+	// NoServer leaves the place free: a test serves the agents itself, at TransportURL and APIAddr.
+	NoServer ServerKind = "none"
+)
+
+const (
+	// EnvServer is the environment variable that names the kind of server of new labs.
+	EnvServer = "PATCHBAY_LAB_SERVER"
+	// envLab names the lab binary that runs the simulated server.
+	envLab = "PATCHBAY_LAB_BIN"
+)
+
+func resolveServer(k ServerKind) (ServerKind, error) {
+	if k == "" {
+		k = ServerKind(os.Getenv(EnvServer))
+	}
+	switch k {
+	case RealServer, Simulated, NoServer:
+		return k, nil
+	case "real":
+		return RealServer, nil
+	}
+	return "", fmt.Errorf("a lab has no server of the kind %q: there are real, sim and none", k)
+}
+
+// APIAddr is where the Networking API listens.
+func (l *Lab) APIAddr() string {
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(l.snapshot().APIPort))
+}
+
+func (l *Lab) simCommand() ([]string, error) {
+	binary, err := findBinary(envLab, "lab")
+	if err != nil {
+		return nil, err
+	}
+	return []string{binary, "sim", "--url", l.TransportURL(), "--api", l.APIAddr()}, nil
+}
