@@ -47,6 +47,8 @@ type Config struct {
 	Settings pipeline.Settings
 	// Dial connects to a bridge, given by its name.
 	Dial func(ctx context.Context, bridge string) (*openflow.Conn, error)
+	// Conntrack is told which connections are not allowed any more; nil when nothing is filtered.
+	Conntrack Conntrack
 	// Ping answers oslo.messaging's ping method.
 	Ping     bool
 	Log      *slog.Logger
@@ -90,6 +92,8 @@ type Agent struct {
 	repeats       repeats
 	wiring        wiring
 	ports         ports
+	filters       filters
+	tracking      tracking
 	links         map[string]bool // bridges with a supervised connection
 	tunnels       map[string]tunnelState
 	tunnelRetries retries[string]
@@ -105,6 +109,7 @@ func New(cfg Config, sw Switch, open func(onEvent func(messaging.Event)) (Broker
 	a := &Agent{
 		cfg: cfg, log: cfg.Log, sw: sw, inbox: newMailbox[any](), world: world.New(cfg.World),
 		report: reporting{start: true}, repeats: repeats{every: repeatEvery}, wiring: newWiring(), ports: newPorts(),
+		filters: newFilters(), tracking: newTracking(),
 		links: map[string]bool{}, tunnels: map[string]tunnelState{}, tunnelRetries: retries[string]{},
 	}
 	broker, err := open(func(e messaging.Event) { a.inbox.put(e) })
@@ -239,6 +244,10 @@ func (a *Agent) event(ctx context.Context, e any) {
 		a.reportedPorts(e)
 	case synced:
 		a.tunnelsSynced(e)
+	case itemsAnswered:
+		a.itemsCame(e)
+	case unmarked:
+		a.markedRemoved(e)
 	default:
 		panic(fmt.Sprintf("event %T has no place in the loop", e))
 	}

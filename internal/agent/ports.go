@@ -39,6 +39,8 @@ func newPorts() ports {
 type told struct {
 	vif    ovsdb.UUID
 	status status
+	// revision of the port when it was told: if a later one says otherwise the server has changed its mind.
+	revision int64
 }
 
 // elsewhere stands for an interface that is not on the integration bridge: the server is told that the port is down, once.
@@ -67,6 +69,7 @@ type (
 		update neutron.DeviceUpdate
 		off    string // of a single report, of a port that is off
 		vifs   map[string]ovsdb.UUID
+		at     map[string]int64 // revisions
 		result neutron.DeviceResult
 		err    error
 	}
@@ -87,6 +90,7 @@ func (a *Agent) askMissing(ctx context.Context) {
 	for _, id := range a.world.Missing() {
 		if a.ports.retries.waiting(id, now) {
 			early = append(early, id)
+			a.wakeUp(a.ports.retries[id].at)
 		} else {
 			ready = append(ready, id)
 		}
@@ -167,14 +171,16 @@ func (a *Agent) reportPorts(ctx context.Context) {
 	if a.versions == nil || a.ports.telling {
 		return
 	}
-	e := toldAbout{vifs: map[string]ovsdb.UUID{}}
+	e := toldAbout{vifs: map[string]ovsdb.UUID{}, at: map[string]int64{}}
 	now := time.Now()
 	for _, id := range slices.Sorted(maps.Keys(a.ports.changed)) {
 		want, vif, ready := a.portStatus(id, now)
 		before := a.ports.told[id]
+		again := want == up && before.status == up && vif == before.vif && a.takenDown(id, before)
 		switch {
 		case !ready || a.ports.retries.waiting(id, now):
 			continue
+		case again:
 		case want == unknown, want == before.status && (want == down || vif == before.vif), before.status == unknown && want == down && vif == "":
 			delete(a.ports.changed, id)
 			if want == down && vif == "" {
@@ -185,6 +191,9 @@ func (a *Agent) reportPorts(ctx context.Context) {
 			want = down // plugged in anew: the server has to see it go before it sees it come
 		}
 		e.vifs[id] = vif
+		if p := a.world.Port(id); p != nil && p.Details != nil {
+			e.at[id] = p.Details.Revision
+		}
 		switch {
 		case want == off:
 			if e.off == "" {
@@ -247,6 +256,14 @@ func (a *Agent) portStatus(id string, now time.Time) (s status, vif ovsdb.UUID, 
 	return unknown, "", true
 }
 
+// takenDown says whether the server has put down a port after it was told that it is up, as it does when the port is bound
+// anew to the same host. Nobody else will tell it that the port is still wired.
+func (a *Agent) takenDown(id string, before told) bool {
+	p := a.world.Port(id)
+	return p != nil && p.Details != nil && p.Details.Revision > before.revision &&
+		(p.Details.Status == "DOWN" || p.Details.Status == "BUILD")
+}
+
 // wantsRefresh asks the server for all forwarding entries of the ports' networks: at first, because what it told an
 // earlier run is not known, and later for a network that it has not told about.
 func (a *Agent) wantsRefresh(ids []string) bool {
@@ -283,7 +300,7 @@ func (a *Agent) reportedPorts(e toldAbout) {
 			if s == down && e.vifs[id] == "" {
 				delete(a.ports.told, id)
 			} else {
-				a.ports.told[id] = told{e.vifs[id], s}
+				a.ports.told[id] = told{e.vifs[id], s, e.at[id]}
 			}
 			a.tellStory(id, s, now)
 		}

@@ -62,7 +62,8 @@ const fdbGrace = 30 * time.Second
 
 // inSync says whether everything that the server could tell us at first has been told, and everything that we had to tell.
 func (a *Agent) inSync() bool {
-	if a.versions == nil || !a.switchUp || a.ports.asking > 0 || a.ports.telling || len(a.ports.changed) > 0 || a.wiring.applying {
+	if a.versions == nil || !a.switchUp || a.ports.asking > 0 || a.ports.telling || len(a.ports.changed) > 0 || a.wiring.applying ||
+		a.filters.asking > 0 || !a.world.Complete() {
 		return false
 	}
 	for _, t := range a.cfg.World.TunnelTypes {

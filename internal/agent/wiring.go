@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/delta"
@@ -73,9 +74,12 @@ func (a *Agent) converge(ctx context.Context) {
 	a.linkBridges(ctx)
 	a.syncTunnels(ctx)
 	a.askMissing(ctx)
+	a.askItems(ctx)
 	a.apply(ctx)
+	a.removeMarked(ctx)
 	a.reportPorts(ctx)
 	a.sweep()
+	a.shut()
 }
 
 // compile works out what an object wants now.
@@ -102,6 +106,7 @@ func (a *Agent) compile(o world.Object) {
 	if o.Kind == world.KindPort {
 		a.ports.changed[o.ID] = true
 	}
+	a.noteZone(o)
 }
 
 func (a *Agent) bridge(name string) *bridge {
@@ -164,6 +169,9 @@ func (a *Agent) bridgeDumped(e dumped) {
 		return
 	}
 	b.tracker.Have(e.entries)
+	if e.bridge == a.cfg.World.IntegrationBridge {
+		a.adopt(e.entries)
+	}
 	a.swept = false
 	a.repeats.forget("bridge cannot be programmed")
 	a.log.Info("bridge connected", "bridge", e.bridge, "flows", len(e.entries))
@@ -174,16 +182,20 @@ type plan struct {
 	txs     []*ovsdb.Tx
 	owners  []world.Object // of the transactions
 	bundles []bundle
+	flush   []uint16 // zones of connection tracking
+	tracker Conntrack
 
-	seq     uint64
-	rowErrs []error
-	took    time.Duration
+	seq       uint64
+	rowErrs   []error
+	flushErrs []error
+	took      time.Duration
 }
 
 type bundle struct {
 	name    string
 	conn    *openflow.Conn
 	changes []delta.Change
+	zones   map[uint16]bool // in which filters may change
 	err     error
 }
 
@@ -193,7 +205,7 @@ func (a *Agent) apply(ctx context.Context) {
 		return
 	}
 	p := a.plan()
-	if len(p.txs)+len(p.bundles) == 0 {
+	if len(p.txs)+len(p.bundles)+len(p.flush) == 0 {
 		return
 	}
 	a.wiring.applying = true
@@ -205,8 +217,8 @@ func (a *Agent) apply(ctx context.Context) {
 
 // plan collects what is not as wanted. Nothing is sent for an object that failed a moment ago.
 func (a *Agent) plan() *plan {
-	p := &plan{}
 	now := time.Now()
+	p := &plan{flush: a.zonesToFlush(now), tracker: a.cfg.Conntrack}
 	if a.switchUp && a.world.View.Seq() >= a.wiring.seq {
 		for o := range a.wiring.unsettled {
 			if a.wiring.retries.waiting(o, now) {
@@ -230,7 +242,11 @@ func (a *Agent) plan() *plan {
 			}
 		}
 		if len(ready) > 0 {
-			p.bundles = append(p.bundles, bundle{name: name, conn: b.conn, changes: ready})
+			next := bundle{name: name, conn: b.conn, changes: ready}
+			if name == a.cfg.World.IntegrationBridge {
+				next.zones, a.tracking.due = a.tracking.due, map[uint16]bool{}
+			}
+			p.bundles = append(p.bundles, next)
 		}
 	}
 	return p
@@ -274,7 +290,8 @@ type Committer interface {
 // applyTimeout bounds one round; a switch that takes longer is treated as one that did not answer.
 const applyTimeout = 30 * time.Second
 
-// run makes the changes: rows first, since flows refer to what they make, then one atomic bundle a bridge.
+// run makes the changes: rows first, since flows refer to what they make, then one atomic bundle a bridge. Zones of
+// connection tracking with a new owner are emptied before it has flows.
 func (p *plan) run(ctx context.Context, db Committer) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
@@ -282,6 +299,9 @@ func (p *plan) run(ctx context.Context, db Committer) {
 	if len(p.txs) > 0 {
 		result, errs := db.CommitAll(ctx, p.txs)
 		p.seq, p.rowErrs = result.Seq, errs
+	}
+	for _, zone := range p.flush {
+		p.flushErrs = append(p.flushErrs, p.tracker.FlushZone(ctx, zone))
 	}
 	for i := range p.bundles {
 		b := &p.bundles[i]
@@ -310,12 +330,15 @@ func (a *Agent) applied(p *plan) {
 			a.repeats.log(a.log, slog.LevelWarn, "rows not written, trying again", "object", p.owners[i].String(), "err", err, "after", wait)
 		}
 	}
+	a.zonesFlushed(p.flush, p.flushErrs, now)
 	for _, b := range p.bundles {
 		t := a.bridge(b.name).tracker
 		if b.err == nil {
 			t.Done(b.changes)
+			a.committed(b.zones, now)
 			continue
 		}
+		maps.Copy(a.tracking.due, b.zones)
 		a.bundleFailed(b, now)
 	}
 	a.wakeUp(a.wiring.retries.next())

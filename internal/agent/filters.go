@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/patchbay-sdn/patchbay/internal/neutron"
+	"github.com/patchbay-sdn/patchbay/internal/pipeline"
+	"github.com/patchbay-sdn/patchbay/internal/world"
+	"github.com/patchbay-sdn/patchbay/openflow"
+	"github.com/patchbay-sdn/patchbay/oslo/messaging"
+)
+
+// filters is what has been asked about security groups, their members and address groups. It is owned by the loop.
+type filters struct {
+	asking  int // questions on their way
+	retries retries[string]
+	// sizes bounds how many items are asked about together with one whose question was refused.
+	sizes map[string]int
+}
+
+func newFilters() filters { return filters{retries: retries[string]{}, sizes: map[string]int{}} }
+
+// itemsAnswered: the server's answer about what filters need.
+type itemsAnswered struct {
+	items     []world.Item
+	groups    []neutron.SecurityGroup
+	members   []neutron.Member
+	addresses []neutron.AddressGroup
+	err       error // there is no answer
+	bad       error // parts of it cannot be read
+}
+
+// maxGroupsPerCall is in how many groups members are looked for with one question: the answer has all of them.
+const maxGroupsPerCall = 10
+
+// askItems asks the server for what filters need and it has not told yet, many items at a time.
+func (a *Agent) askItems(ctx context.Context) {
+	if a.versions == nil || a.filters.asking >= maxAsking {
+		return
+	}
+	now := time.Now()
+	var early []world.Item
+	ready := map[neutron.Kind][]world.Item{}
+	for _, item := range a.world.MissingItems() {
+		if a.filters.retries.waiting(item.String(), now) {
+			early = append(early, item)
+			a.wakeUp(a.filters.retries[item.String()].at)
+		} else {
+			ready[item.Kind] = append(ready[item.Kind], item)
+		}
+	}
+	a.world.NoAnswer(early)
+	for kind, items := range ready {
+		for _, question := range a.itemQuestions(kind, items) {
+			a.filters.asking++
+			a.work.Go(func() { a.inbox.put(a.pullItems(ctx, kind, question)) })
+		}
+	}
+}
+
+// itemQuestions puts items together into questions: as many as one may name, and fewer where a question was refused.
+func (a *Agent) itemQuestions(kind neutron.Kind, items []world.Item) [][]world.Item {
+	most := maxPerCall
+	if kind == neutron.KindPort {
+		most = maxGroupsPerCall
+	}
+	bySize := map[int][]world.Item{}
+	for _, item := range items {
+		size := cmp.Or(a.filters.sizes[item.String()], most)
+		bySize[size] = append(bySize[size], item)
+	}
+	var out [][]world.Item
+	for size, items := range bySize {
+		out = slices.AppendSeq(out, slices.Chunk(items, size))
+	}
+	return out
+}
+
+// pullItems runs beside the loop.
+func (a *Agent) pullItems(ctx context.Context, kind neutron.Kind, items []world.Item) itemsAnswered {
+	ids := make([]string, len(items))
+	for i, item := range items {
+		ids[i] = item.ID
+	}
+	filter := map[string]any{"id": ids}
+	if kind == neutron.KindPort {
+		filter = map[string]any{"security_group_ids": ids}
+	}
+	e := itemsAnswered{items: items}
+	objects, err := a.server.BulkPull(ctx, a.versions, kind, filter)
+	if err != nil {
+		e.err = err
+		return e
+	}
+	switch kind {
+	case neutron.KindSecurityGroup:
+		// A group without its rules would be one that allows nothing.
+		complete := slices.DeleteFunc(objects, func(o neutron.Primitive) bool { return !bytes.Contains(o.Data, []byte(`"rules"`)) })
+		if len(complete) < len(objects) {
+			e.bad = errors.New("the server tells about a security group, but not its rules")
+		}
+		e.groups, err = neutron.DecodeAll[neutron.SecurityGroup](kind, complete)
+	case neutron.KindPort:
+		e.members, err = neutron.DecodeAll[neutron.Member](kind, objects)
+	case neutron.KindAddressGroup:
+		e.addresses, err = neutron.DecodeAll[neutron.AddressGroup](kind, objects)
+	}
+	e.bad = errors.Join(e.bad, err)
+	return e
+}
+
+// itemsCame takes the server's answer, or that there is none.
+func (a *Agent) itemsCame(e itemsAnswered) {
+	a.filters.asking--
+	now := time.Now()
+	var refused *messaging.RemoteError
+	if errors.As(e.err, &refused) && len(e.items) > 1 {
+		// One of them may be what the server stumbles over: ask by halves, at once.
+		for _, item := range e.items {
+			a.filters.sizes[item.String()] = (len(e.items) + 1) / 2
+		}
+		a.world.NoAnswer(e.items)
+		return
+	}
+	const failed, bad = "the server does not tell what filters need, asking again", "the server tells what cannot be read"
+	if e.err != nil {
+		for _, item := range e.items {
+			a.filters.retries.fail(item.String(), now)
+		}
+		a.world.NoAnswer(e.items)
+		a.repeats.log(a.log, slog.LevelWarn, failed, "first", e.items[0].String(), "of", len(e.items), "err", e.err)
+		return
+	}
+	a.repeats.forget(failed)
+	if e.bad != nil {
+		a.repeats.log(a.log, slog.LevelWarn, bad, "first", e.items[0].String(), "of", len(e.items), "err", e.bad)
+	}
+	found := map[string]bool{}
+	for i := range e.groups {
+		found[e.groups[i].ID] = true
+	}
+	for i := range e.addresses {
+		found[e.addresses[i].ID] = true
+	}
+	for _, item := range e.items {
+		if item.Kind == neutron.KindPort || found[item.ID] {
+			a.filters.retries.forget(item.String())
+			delete(a.filters.sizes, item.String())
+		} else {
+			a.filters.retries.fail(item.String(), now) // asked for again, more and more rarely
+		}
+	}
+	switch e.items[0].Kind {
+	case neutron.KindSecurityGroup:
+		a.world.Groups(e.items, e.groups)
+	case neutron.KindPort:
+		a.world.Members(e.items, e.members)
+	case neutron.KindAddressGroup:
+		a.world.AddressGroups(e.items, e.addresses)
+	}
+}
+
+// adopt looks at what filters find on the integration bridge: conjunction ids that another agent's flows bear, and
+// whether the bridge is closed to interfaces that nobody knows. An open one, which is another agent's, is closed when
+// everything that has to pass has been let in.
+func (a *Agent) adopt(entries []openflow.Entry) {
+	if !a.cfg.World.Filter {
+		return
+	}
+	open := false
+	var ids []uint32
+	for _, e := range entries {
+		if e.Table() == 0 && e.Priority() == 0 {
+			f, err := e.Flow()
+			open = open || err == nil && len(f.Match) == 0 && len(f.Actions) > 0
+		}
+		if e.Cookie() != pipeline.Cookie {
+			ids = append(ids, conjunctionIDs(e)...)
+		}
+	}
+	a.world.Avoid(ids)
+	if !open {
+		a.world.Close()
+	}
+}
+
+// conjunctionIDs are those in the match and the actions of a flow.
+func conjunctionIDs(e openflow.Entry) []uint32 {
+	f, err := e.Flow()
+	if err != nil {
+		return nil
+	}
+	var ids []uint32
+	for _, t := range f.Match {
+		if t.Field == openflow.ConjID {
+			ids = append(ids, uint32(t.Value.Lo))
+		}
+	}
+	for _, action := range f.Actions {
+		if c, ok := action.(openflow.Conjunction); ok {
+			ids = append(ids, c.ID)
+		}
+	}
+	return ids
+}
+
+// shut closes the integration bridge to interfaces that nobody knows, once everything that has to pass has its flows.
+func (a *Agent) shut() {
+	if !a.cfg.World.Filter || !a.cfg.World.FailClosed || a.world.Closed() || !a.inSync() {
+		return
+	}
+	b := a.bridge(a.cfg.World.IntegrationBridge)
+	if b.conn == nil || !b.tracker.Known() || len(b.tracker.Changes()) > 0 {
+		return
+	}
+	a.log.Info("all ports have their filters: interfaces that are not known are shut out from now on")
+	a.world.Close()
+	a.wakeUp(time.Now())
+}
+
+// Conntrack is what the agent uses of connection tracking. A zone is a local VLAN.
+type Conntrack interface {
+	FlushZone(ctx context.Context, zone uint16) error
+	RemoveMarked(ctx context.Context, zone uint16) (int, error)
+}
+
+// tracking is what connection tracking is still to be told. It is owned by the loop.
+type tracking struct {
+	fresh   map[uint16]bool // zones to be emptied: they have a new owner
+	retries retries[uint16]
+	// due are zones in which filters may have changed; marked are those in which they have.
+	due     map[uint16]bool
+	marked  map[uint16]marked
+	running bool
+}
+
+// marked is when connections of a zone that are not allowed any more are removed next. Flows find such a connection with
+// its next packet, mark it, and drop it from then on; so it takes more than one look.
+type marked struct {
+	at   time.Time
+	done int
+}
+
+func newTracking() tracking {
+	return tracking{fresh: map[uint16]bool{}, retries: retries[uint16]{}, due: map[uint16]bool{}, marked: map[uint16]marked{}}
+}
+
+// looks are the pauses before each look for marked connections. The first one is for connections that were marked
+// before: a rule that is back must not find them refused.
+func looks() []time.Duration { return []time.Duration{0, time.Second, 4 * time.Second} }
+
+// unmarked: marked connections of zones were removed.
+type unmarked struct {
+	zones   []uint16
+	removed int
+	err     error
+}
+
+// noteZone remembers the zone of an object whose filters may change.
+func (a *Agent) noteZone(o world.Object) {
+	if a.cfg.Conntrack == nil {
+		return
+	}
+	switch o.Kind {
+	case world.KindPort:
+		if p := a.world.Port(o.ID); p != nil && a.world.Filtered(p) {
+			a.tracking.due[p.Wiring.VLAN] = true
+		}
+	case world.KindPeer:
+		if key, _, ok := world.ParsePeer(o.ID); ok {
+			if s := a.world.Segment(key); s != nil {
+				a.tracking.due[s.VLAN] = true
+			}
+		}
+	}
+}
+
+// committed schedules looks for connections that are not allowed any more.
+func (a *Agent) committed(zones map[uint16]bool, now time.Time) {
+	for zone := range zones {
+		a.tracking.marked[zone] = marked{at: now}
+	}
+}
+
+// removeMarked removes the connections that are not allowed any more, where it is time to.
+func (a *Agent) removeMarked(ctx context.Context) {
+	if a.tracking.running || len(a.tracking.marked) == 0 {
+		return
+	}
+	now := time.Now()
+	e := unmarked{}
+	for zone, m := range a.tracking.marked {
+		if m.at.After(now) {
+			a.wakeUp(m.at)
+			continue
+		}
+		e.zones = append(e.zones, zone)
+		if m.done++; m.done == len(looks()) {
+			delete(a.tracking.marked, zone)
+			continue
+		}
+		m.at = now.Add(looks()[m.done])
+		a.tracking.marked[zone] = m
+		a.wakeUp(m.at)
+	}
+	if len(e.zones) == 0 {
+		return
+	}
+	slices.Sort(e.zones)
+	a.tracking.running = true
+	a.work.Go(func() {
+		for _, zone := range e.zones {
+			n, err := a.cfg.Conntrack.RemoveMarked(ctx, zone)
+			e.removed += n
+			if err != nil {
+				e.err = errors.Join(e.err, fmt.Errorf("zone %d: %w", zone, err))
+			}
+		}
+		a.inbox.put(e)
+	})
+}
+
+func (a *Agent) markedRemoved(e unmarked) {
+	a.tracking.running = false
+	if e.err != nil {
+		a.repeats.log(a.log, slog.LevelWarn, "connections that are not allowed any more cannot be removed; their packets are dropped", "err", e.err)
+	}
+	if e.removed > 0 {
+		a.log.Info("removed connections that are not allowed any more", "connections", e.removed, "vlans", e.zones)
+	}
+}
+
+// zonesToFlush lists the zones that have a new owner, and are to be emptied before it has flows.
+func (a *Agent) zonesToFlush(now time.Time) []uint16 {
+	for _, zone := range a.world.FreshVLANs() {
+		if a.cfg.Conntrack != nil {
+			a.tracking.fresh[zone] = true
+		}
+	}
+	var out []uint16
+	for zone := range a.tracking.fresh {
+		if a.tracking.retries.waiting(zone, now) {
+			a.wakeUp(a.tracking.retries[zone].at)
+		} else {
+			out = append(out, zone)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// maxFlushes bounds the attempts: ports are not held up by a zone that cannot be emptied, and the later it is the more
+// connections of its new owner would be lost.
+const maxFlushes = 3
+
+// zonesFlushed takes the outcome.
+func (a *Agent) zonesFlushed(zones []uint16, errs []error, now time.Time) {
+	for i, zone := range zones {
+		if errs[i] != nil {
+			a.repeats.log(a.log, slog.LevelWarn, "connections of a VLAN's last network cannot be forgotten", "vlan", zone, "err", errs[i])
+			if a.tracking.retries.fail(zone, now); a.tracking.retries[zone].failed < maxFlushes {
+				continue
+			}
+		}
+		delete(a.tracking.fresh, zone)
+		a.tracking.retries.forget(zone)
+	}
+}
