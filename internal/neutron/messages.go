@@ -145,41 +145,26 @@ func DecodeMessage(topic, method string, args []byte) (any, error) {
 // decodePush takes a push apart without decoding the objects in it. They are only delimited: an object that is not valid
 // JSON is found out when it is decoded, if ever.
 func decodePush(args []byte) (*Push, error) {
-	var event string
-	var list []byte
-	var bad error
-	text := func(dst *string, raw []byte) {
-		s, err := rawjson.String(raw)
-		*dst, bad = s, errors.Join(bad, err)
-	}
-	err := rawjson.Object(args, func(key, value []byte) {
+	push := &Push{Objects: make([]Primitive, 0, 1)}
+	n, err := rawjson.Members(args, func(key, rest []byte) (int, error) {
 		switch string(key) {
 		case "event_type":
-			text(&event, value)
+			s, n, err := text(rest)
+			push.Event = Event(s)
+			return n, err
 		case "resource_list":
-			list = value
+			return rawjson.Elements(rest, func(rest []byte) (int, error) {
+				p, n, err := primitive(rest)
+				push.Objects = append(push.Objects, p)
+				return n, err
+			})
 		}
+		return rawjson.Skip(rest)
 	})
-	if err != nil {
-		return nil, fmt.Errorf("decoding push: %w", err)
+	if err == nil && !rawjson.Blank(args[n:]) {
+		err = rawjson.ErrSyntax
 	}
-	push := &Push{Event: Event(event), Objects: make([]Primitive, 0, 1)}
-	err = rawjson.Array(list, func(object []byte) {
-		var p Primitive
-		err := rawjson.Object(object, func(key, value []byte) {
-			switch string(key) {
-			case "versioned_object.name":
-				text(&p.Name, value)
-			case "versioned_object.version":
-				text(&p.Version, value)
-			case "versioned_object.data":
-				p.Data = value
-			}
-		})
-		bad = errors.Join(bad, err)
-		push.Objects = append(push.Objects, p)
-	})
-	if err = errors.Join(err, bad); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("decoding push: %w", err)
 	}
 	if len(push.Objects) == 0 {
@@ -188,7 +173,7 @@ func decodePush(args []byte) (*Push, error) {
 	switch push.Event {
 	case Created, Updated, Deleted:
 	default:
-		return nil, fmt.Errorf("decoding push: unknown event %q", event)
+		return nil, fmt.Errorf("decoding push: unknown event %q", push.Event)
 	}
 	push.Kind = Kind(push.Objects[0].Name)
 	for _, o := range push.Objects {
@@ -197,6 +182,33 @@ func decodePush(args []byte) (*Push, error) {
 		}
 	}
 	return push, nil
+}
+
+// primitive reads the wire form of the object that b begins with, and tells its length.
+func primitive(b []byte) (p Primitive, n int, err error) {
+	n, err = rawjson.Members(b, func(key, rest []byte) (n int, err error) {
+		switch string(key) {
+		case "versioned_object.name":
+			p.Name, n, err = text(rest)
+		case "versioned_object.version":
+			p.Version, n, err = text(rest)
+		case "versioned_object.data":
+			n, err = rawjson.Skip(rest)
+			p.Data = rest[:n]
+		default:
+			n, err = rawjson.Skip(rest)
+		}
+		return n, err
+	})
+	return p, n, err
+}
+
+// text reads the string that b begins with, and tells its length.
+func text(b []byte) (s string, n int, err error) {
+	if n, err = rawjson.Skip(b); err == nil {
+		s, err = rawjson.String(b[:n])
+	}
+	return s, n, err
 }
 
 func decodeFDBChange(args []byte) (*FDBChange, error) {

@@ -204,7 +204,7 @@ func complete(w *wire) *wire {
 	return nil
 }
 
-// ackDelay is how long acknowledgements of replies are saved up.
+// ackDelay is how long acknowledgements are saved up.
 const ackDelay = 100 * time.Millisecond
 
 // readReplies hands replies to the calls that wait for them. They are acknowledged together, a quarter of the prefetch count

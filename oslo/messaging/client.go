@@ -109,7 +109,8 @@ type Client struct {
 	seen     *seenIDs
 	timeouts timeouts
 	slots    chan struct{} // one per call in flight
-	work     chan job
+	// handlers has a token for each handler that is running; made by the first Serve, before anything is consumed.
+	handlers chan struct{}
 	// replySlots bounds the replies on their way out.
 	replySlots chan struct{}
 	gone       goneQueues
@@ -127,7 +128,6 @@ type Client struct {
 	appliedGen   int
 	lastErr      error // why there is no connection or no service
 	waiters      map[string]chan *wire
-	workers      int
 	closing      bool
 	feeds        map[string]*feed // by queue; what is known about a queue across connections
 
@@ -136,7 +136,6 @@ type Client struct {
 	running  context.Context // ends when Close is done with the broker
 	stopRun  context.CancelFunc
 	ran      chan struct{} // closed when the connection's goroutine has ended
-	busy     sync.WaitGroup
 	replying sync.WaitGroup
 	reading  sync.WaitGroup
 }
@@ -153,7 +152,6 @@ func Open(cfg Config) (*Client, error) {
 		hosts:  cfg.URL.hosts(),
 		seen:   newSeenIDs(seenMax),
 		slots:  make(chan struct{}, cfg.MaxInFlight),
-		work:   make(chan job),
 
 		replySlots: make(chan struct{}, cfg.MaxInFlight),
 		changed:    make(chan struct{}),
@@ -335,7 +333,9 @@ func (c *Client) Close(ctx context.Context) error {
 
 	idle := make(chan struct{})
 	go func() {
-		c.busy.Wait()
+		for range cap(c.handlers) {
+			c.handlers <- struct{}{}
+		}
 		c.replying.Wait()
 		close(idle)
 	}()
@@ -352,9 +352,14 @@ func (c *Client) Close(ctx context.Context) error {
 		err = errors.Join(err, s.close(ctx))
 	}
 	c.stopRun()
-	select {
-	case <-c.ran:
+	ended := make(chan struct{})
+	go func() {
+		<-c.ran
 		c.reading.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
 	case <-ctx.Done():
 		err = errors.Join(err, ctx.Err())
 	}

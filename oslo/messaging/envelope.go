@@ -33,34 +33,56 @@ type wire struct {
 
 const contextPrefix = "_context_"
 
-// decodeMessage opens the envelope, if there is one, and locates the members of the message.
+// decodeMessage opens the envelope, if there is one, and locates the members of the message. It writes over the body.
 func decodeMessage(body []byte) (*wire, error) {
-	var version, message []byte
-	err := rawjson.Object(body, func(key, value []byte) {
-		switch string(key) {
-		case "oslo.version":
-			version = value
-		case "oslo.message":
-			message = value
-		}
-	})
+	w := &wire{}
+	err := w.open(body)
+	if err == nil {
+		err = w.scan()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("decoding a message: %w", err)
 	}
-	w := &wire{inner: body}
-	if version != nil && message != nil {
-		v, err := rawjson.String(version)
-		if err != nil || !VersionServed("2.0", v) {
-			return nil, errors.New("decoding a message: unknown envelope version")
-		}
-		if w.inner, err = rawjson.Unquote(message); err != nil {
-			return nil, fmt.Errorf("decoding a message: %w", err)
-		}
-	}
-	if err := w.scan(); err != nil {
-		return nil, fmt.Errorf("decoding a message: %w", err)
-	}
 	return w, nil
+}
+
+// open finds the inner message: the content of the envelope, or the body itself if it is none.
+func (w *wire) open(body []byte) error {
+	var version, message []byte
+	n, err := rawjson.Members(body, func(key, rest []byte) (n int, err error) {
+		if string(key) == "oslo.message" && version != nil && bytes.HasPrefix(rest, []byte{'"'}) {
+			// Everybody sends the version first. The message is decoded as it is read, since it is nearly all of the body.
+			w.inner, n, err = rawjson.UnquoteInPlace(rest)
+			return n, err
+		}
+		if n, err = rawjson.Skip(rest); err != nil {
+			return 0, err
+		}
+		switch string(key) {
+		case "oslo.version":
+			version = rest[:n]
+		case "oslo.message":
+			message = rest[:n]
+		}
+		return n, nil
+	})
+	if err != nil {
+		return err
+	}
+	if !rawjson.Blank(body[n:]) {
+		return rawjson.ErrSyntax
+	}
+	if version == nil || message == nil && w.inner == nil {
+		w.inner = body
+		return nil
+	}
+	if v, err := rawjson.String(version); err != nil || !VersionServed("2.0", v) {
+		return errors.New("unknown envelope version")
+	}
+	if message != nil {
+		w.inner, err = rawjson.Unquote(message)
+	}
+	return err
 }
 
 func (w *wire) scan() error {

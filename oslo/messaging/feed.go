@@ -41,6 +41,7 @@ type reader struct {
 	tag        string
 	deliveries <-chan amqp.Delivery
 	bound      map[binding]bool
+	owe        int // how many handled messages may wait to be acknowledged together
 }
 
 type setupError struct {
@@ -364,15 +365,21 @@ func (s *session) consume(r *reader) error {
 	if err != nil {
 		return fmt.Errorf("opening a channel: %w", err)
 	}
+	s.c.mu.Lock()
+	handlers := cap(s.c.handlers)
+	s.c.mu.Unlock()
 	prefetch := s.c.cfg.Rabbit.PrefetchCount
 	switch {
 	case r.feed.kind == feedReplies:
 		prefetch = replyPrefetch
 	case prefetch == 0:
-		// A message counts until its handler returns.
-		s.c.mu.Lock()
-		prefetch = max(servicePrefetch, 2*s.c.workers)
-		s.c.mu.Unlock()
+		// A message counts until it is acknowledged.
+		prefetch = max(servicePrefetch, 2*handlers)
+	}
+	// With several handlers an earlier message may still be in hand. What is not acknowledged on a shared queue would be
+	// handled once more by somebody else if this process died.
+	if handlers == 1 && r.feed.kind != feedShared {
+		r.owe = prefetch / 4
 	}
 	if err := ch.Qos(prefetch, 0, false); err != nil {
 		return fmt.Errorf("setting the prefetch count: %w", err)
@@ -396,9 +403,7 @@ func (s *session) read(r *reader) {
 	if r.feed.kind == feedReplies {
 		s.c.readReplies(r.deliveries)
 	} else {
-		for d := range r.deliveries {
-			s.c.take(r.feed, d)
-		}
+		s.c.serve(r)
 	}
 	select {
 	case s.lost <- r:

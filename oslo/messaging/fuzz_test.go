@@ -36,7 +36,7 @@ func FuzzDecodeMessage(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		w, err := decodeMessage(body)
+		w, err := decodeMessage(bytes.Clone(body))
 		if err != nil {
 			return
 		}

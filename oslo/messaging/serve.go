@@ -18,8 +18,8 @@ import (
 // or the error, as a Python exception (a *[RemoteError] as it is, anything else as RuntimeError). For a cast both are
 // ignored. Ctx ends when the Client closes.
 //
-// The message is acknowledged when Handler returns. Until then the broker keeps it, so a handler must have put the
-// message where it will not be forgotten before it returns.
+// The message is acknowledged when Handler has returned, perhaps together with those that follow at once. Until then the
+// broker keeps it, so a handler must have put the message where it will not be forgotten before it returns.
 type Handler func(ctx context.Context, m *Message) (any, error)
 
 // Service is what a Client serves.
@@ -53,11 +53,6 @@ type Message struct {
 // Context gives the fields of the sender's request context.
 func (m *Message) Context() map[string]json.RawMessage { return m.wire.context() }
 
-type job struct {
-	m *Message
-	d amqp.Delivery
-}
-
 // Serve makes the client serve exactly svc from now on, and returns when the broker has everything bound and consumed: no
 // message sent after that is missed. It can be called again with other topics or another handler. When ctx ends first the
 // client goes on trying.
@@ -74,8 +69,8 @@ func (c *Client) Serve(ctx context.Context, svc Service) error {
 		if c.closing {
 			return
 		}
-		for ; c.workers < max(svc.Concurrency, 1) && gen == 1; c.workers++ {
-			c.busy.Go(c.handle)
+		if c.handlers == nil {
+			c.handlers = make(chan struct{}, max(svc.Concurrency, 1))
 		}
 	})
 	if err := c.await(ctx, func() bool { return c.appliedGen >= gen && c.sess != nil }); err != nil {
@@ -84,12 +79,47 @@ func (c *Client) Serve(ctx context.Context, svc Service) error {
 	return nil
 }
 
-// take decodes a delivery and passes it on, unless it is a repetition. From the moment its id is remembered the message
-// goes to a handler whatever happens to the connection, because the broker's repetition will be suppressed.
-func (c *Client) take(f *feed, d amqp.Delivery) {
-	if f.kind == feedStream && !c.takeOffset(f, d) {
+// serve handles what a queue delivers until its channel ends. Acknowledgements are saved up where that is possible, because
+// a packet each would cost more than handling the messages. The broker keeps what is not acknowledged, so nothing is lost
+// by waiting: what is delivered again after a disconnect is recognised, and when the client closes, the queue goes too.
+func (c *Client) serve(r *reader) {
+	timer := time.NewTimer(ackDelay)
+	defer timer.Stop()
+	var last amqp.Delivery
+	unacked := 0
+	for {
+		select {
+		case d, ok := <-r.deliveries:
+			if !ok {
+				return // the channel is gone, and our debts with it
+			}
+			if !c.take(r, d) {
+				continue
+			}
+			last = d
+			if unacked++; unacked == 1 {
+				timer.Reset(ackDelay)
+			}
+			if unacked < r.owe {
+				continue
+			}
+		case <-timer.C:
+			if unacked == 0 {
+				continue
+			}
+		}
+		_ = last.Ack(true) // fails only with the channel
+		last, unacked = amqp.Delivery{}, 0
+	}
+}
+
+// take decodes a delivery and has it handled, unless it is a repetition. From the moment its id is remembered the message
+// goes to a handler whatever happens to the connection, because the broker's repetition will be suppressed. It is true for
+// a message that was handled and is yet to be acknowledged.
+func (c *Client) take(r *reader, d amqp.Delivery) (owed bool) {
+	if r.feed.kind == feedStream && !c.takeOffset(r.feed, d) {
 		_ = d.Ack(false)
-		return
+		return false
 	}
 	w, err := c.decode(d)
 	if err != nil || w.method == "" {
@@ -98,18 +128,41 @@ func (c *Client) take(f *feed, d amqp.Delivery) {
 		}
 		_ = d.Reject(false)
 		c.emit(Dropped{d.Exchange, d.RoutingKey, err})
-		return
+		return false
 	}
 	if c.handling.Err() != nil {
-		return // not acknowledged; the queue is about to be deleted
+		return false // not acknowledged; the queue is about to be deleted
 	}
 	if !c.seen.first(w.uniqueID) {
 		_ = d.Ack(false)
-		return
+		return false
 	}
 	select {
-	case c.work <- job{c.message(w, d), d}:
+	case c.handlers <- struct{}{}:
 	case <-c.handling.Done():
+		return false
+	}
+	m, together := c.message(w, d), r.owe > 1 && w.replyQ == ""
+	if cap(c.handlers) == 1 {
+		c.handle(m, d, together)
+	} else {
+		go c.handle(m, d, together)
+	}
+	return together
+}
+
+// handle runs the handler in the slot that was taken for it.
+func (c *Client) handle(m *Message, d amqp.Delivery, together bool) {
+	defer func() { <-c.handlers }()
+	c.mu.Lock()
+	handler := c.service.Handler
+	c.mu.Unlock()
+	result, err := handler(c.handling, m)
+	if !together {
+		_ = d.Ack(false) // fails when the connection has changed; the repetition is suppressed
+	}
+	if m.Call {
+		c.reply(m, result, err)
 	}
 }
 
@@ -141,25 +194,6 @@ func (c *Client) message(w *wire, d amqp.Delivery) *Message {
 	}
 	m.Topic, m.Directed = strings.CutSuffix(d.RoutingKey, "."+c.cfg.Host)
 	return m
-}
-
-// handle runs handlers until the client closes.
-func (c *Client) handle() {
-	for {
-		select {
-		case j := <-c.work:
-			c.mu.Lock()
-			handler := c.service.Handler
-			c.mu.Unlock()
-			result, err := handler(c.handling, j.m)
-			_ = j.d.Ack(false) // fails when the connection has changed; the repetition is suppressed
-			if j.m.Call {
-				c.reply(j.m, result, err)
-			}
-		case <-c.handling.Done():
-			return
-		}
-	}
 }
 
 // reply sends the answer to a call in the background.

@@ -3,6 +3,7 @@
 package messaging
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -57,8 +58,29 @@ type session struct {
 // negotiated time, so a longer silence means that it is gone, which a plain TCP connection may not notice for hours.
 type liveConn struct {
 	net.Conn
+	in   *bufio.Reader
 	mu   sync.Mutex
 	idle time.Duration // 0 means no limit
+}
+
+// readAhead is enough for a dozen messages: when many come, most cost no system call. The AMQP library's own buffer is
+// smaller than one.
+const readAhead = 64 << 10
+
+func newLiveConn(c net.Conn, idle time.Duration) *liveConn {
+	l := &liveConn{Conn: c, idle: idle}
+	l.in = bufio.NewReaderSize(limitedReader{l}, readAhead)
+	return l
+}
+
+// limitedReader reads from the connection itself.
+type limitedReader struct{ l *liveConn }
+
+func (r limitedReader) Read(b []byte) (int, error) {
+	if err := r.l.Conn.SetReadDeadline(r.l.limit()); err != nil {
+		return 0, err
+	}
+	return r.l.Conn.Read(b)
 }
 
 func (l *liveConn) limit() time.Time {
@@ -72,12 +94,7 @@ func (l *liveConn) limit() time.Time {
 
 func (l *liveConn) setIdle(d time.Duration) { l.mu.Lock(); l.idle = d; l.mu.Unlock() }
 
-func (l *liveConn) Read(b []byte) (int, error) {
-	if err := l.Conn.SetReadDeadline(l.limit()); err != nil {
-		return 0, err
-	}
-	return l.Conn.Read(b)
-}
+func (l *liveConn) Read(b []byte) (int, error) { return l.in.Read(b) }
 
 func (l *liveConn) Write(b []byte) (int, error) {
 	if err := l.Conn.SetWriteDeadline(l.limit()); err != nil {
@@ -98,7 +115,7 @@ func (c *Client) connect(host Host) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	live := &liveConn{Conn: raw, idle: handshakeTimeout}
+	live := newLiveConn(raw, handshakeTimeout)
 	stop := context.AfterFunc(ctx, func() { _ = raw.Close() })
 	defer stop()
 

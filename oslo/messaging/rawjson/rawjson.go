@@ -17,80 +17,87 @@ var ErrSyntax = errors.New("malformed JSON")
 
 // Object calls f with each member of the object b. Both slices point into b; the key still carries its escapes.
 func Object(b []byte, f func(key, value []byte)) error {
-	i, done, err := open(b, '{', '}')
-	if done || err != nil {
-		return err
+	n, err := Members(b, func(key, rest []byte) (int, error) {
+		n, err := Skip(rest)
+		if err == nil {
+			f(key, rest[:n])
+		}
+		return n, err
+	})
+	if err == nil && !Blank(b[n:]) {
+		err = ErrSyntax
 	}
-	for {
-		keyEnd, err := skipString(b, i)
-		if err != nil {
-			return err
-		}
-		key := b[i+1 : keyEnd-1]
-		i = skipSpace(b, keyEnd)
-		if i >= len(b) || b[i] != ':' {
-			return ErrSyntax
-		}
-		i = skipSpace(b, i+1)
-		end, err := skipValue(b, i)
-		if err != nil {
-			return err
-		}
-		f(key, b[i:end])
-		if i, done, err = next(b, end, '}'); done || err != nil {
-			return err
-		}
-	}
+	return err
 }
 
 // Array calls f with each element of the array b.
 func Array(b []byte, f func(value []byte)) error {
-	i, done, err := open(b, '[', ']')
-	if done || err != nil {
-		return err
-	}
-	for {
-		end, err := skipValue(b, i)
-		if err != nil {
-			return err
+	n, err := Elements(b, func(rest []byte) (int, error) {
+		n, err := Skip(rest)
+		if err == nil {
+			f(rest[:n])
 		}
-		f(b[i:end])
-		if i, done, err = next(b, end, ']'); done || err != nil {
-			return err
-		}
+		return n, err
+	})
+	if err == nil && !Blank(b[n:]) {
+		err = ErrSyntax
 	}
+	return err
 }
 
-// open steps behind the bracket that b begins with; done is true when nothing is inside.
-func open(b []byte, opening, closing byte) (i int, done bool, err error) {
-	i = skipSpace(b, 0)
+// Blank says whether there is nothing but blanks in b.
+func Blank(b []byte) bool { return skipSpace(b, 0) == len(b) }
+
+// Members reads the object that b begins with and returns its length. For each member f is given the key and the text
+// from its value on, and returns the value's length: [Skip] it, or read it with one of the functions that return one. So
+// the text is gone over once, however deep the part that is looked for.
+func Members(b []byte, f func(key, rest []byte) (int, error)) (int, error) {
+	return sequence(b, '{', '}', func(rest []byte) (int, error) {
+		keyEnd, err := skipString(rest, 0)
+		if err != nil {
+			return 0, err
+		}
+		i := skipSpace(rest, keyEnd)
+		if i >= len(rest) || rest[i] != ':' {
+			return 0, ErrSyntax
+		}
+		i = skipSpace(rest, i+1)
+		n, err := f(rest[1:keyEnd-1], rest[i:])
+		return i + n, err
+	})
+}
+
+// Elements reads the array that b begins with and returns its length. For each element f is given the text from there
+// on, and returns the element's length.
+func Elements(b []byte, f func(rest []byte) (int, error)) (int, error) {
+	return sequence(b, '[', ']', f)
+}
+
+// sequence reads what stands between brackets and commas.
+func sequence(b []byte, opening, closing byte, f func(rest []byte) (int, error)) (int, error) {
+	i := skipSpace(b, 0)
 	if i >= len(b) || b[i] != opening {
-		return 0, false, ErrSyntax
+		return 0, ErrSyntax
 	}
 	i = skipSpace(b, i+1)
 	if i < len(b) && b[i] == closing {
-		return 0, true, atEnd(b, i+1)
+		return i + 1, nil
 	}
-	return i, false, nil
-}
-
-// next steps from the end of a value to the beginning of the next one; done is true when there is none.
-func next(b []byte, i int, closing byte) (_ int, done bool, err error) {
-	i = skipSpace(b, i)
-	switch {
-	case i < len(b) && b[i] == ',':
-		return skipSpace(b, i+1), false, nil
-	case i < len(b) && b[i] == closing:
-		return 0, true, atEnd(b, i+1)
+	for {
+		n, err := f(b[i:])
+		if err != nil {
+			return 0, err
+		}
+		i = skipSpace(b, i+n)
+		switch {
+		case i < len(b) && b[i] == ',':
+			i = skipSpace(b, i+1)
+		case i < len(b) && b[i] == closing:
+			return i + 1, nil
+		default:
+			return 0, ErrSyntax
+		}
 	}
-	return 0, false, ErrSyntax
-}
-
-func atEnd(b []byte, i int) error {
-	if skipSpace(b, i) != len(b) {
-		return ErrSyntax
-	}
-	return nil
 }
 
 func skipSpace(b []byte, i int) int {
@@ -124,30 +131,31 @@ func skipString(b []byte, i int) (int, error) {
 	return 0, ErrSyntax
 }
 
-func skipValue(b []byte, i int) (int, error) {
-	if i >= len(b) {
+// Skip returns the length of the value that b begins with.
+func Skip(b []byte) (int, error) {
+	if len(b) == 0 {
 		return 0, ErrSyntax
 	}
-	switch b[i] {
+	switch b[0] {
 	case '"':
-		return skipString(b, i)
+		return skipString(b, 0)
 	case '{', '[':
-		return skipNested(b, i)
+		return skipNested(b)
 	}
-	start := i
-	for i < len(b) && bytes.IndexByte([]byte(",}] \n\t\r\":{["), b[i]) < 0 {
-		i++
+	n := bytes.IndexAny(b, ",}] \n\t\r\":{[")
+	if n < 0 {
+		n = len(b)
 	}
-	if i == start {
+	if n == 0 {
 		return 0, ErrSyntax
 	}
-	return i, nil
+	return n, nil
 }
 
-// skipNested returns the index behind the bracket that closes the one at i.
-func skipNested(b []byte, i int) (int, error) {
+// skipNested returns the length of what ends with the bracket that closes the first one.
+func skipNested(b []byte) (int, error) {
 	depth := 0
-	for i < len(b) {
+	for i := 0; i < len(b); {
 		switch b[i] {
 		case '"':
 			end, err := skipString(b, i)

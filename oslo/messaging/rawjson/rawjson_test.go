@@ -127,7 +127,7 @@ func FuzzScan(f *testing.F) {
 // FuzzString: our decoder of JSON strings agrees with encoding/json.
 func FuzzString(f *testing.F) {
 	for _, s := range []string{
-		`""`, `"a"`, `"\u00e9\n\"\\\/\b\f\r\t"`, `"\ud83d\ude00"`, `"\ud83d"`, `"\ude00x"`, `"\u12"`, `"\q"`, "\"\xff\xfe\"", "\"\n\"", `"a"b"`, `"\"`, "\"é\\\"\xe2\x98\"",
+		`""`, `"a"`, `"\u00e9\n\"\\\/\b\f\r\t"`, `"\ud83d\ude00"`, `"\ud83d"`, `"\ude00x"`, `"\u12"`, `"\q"`, "\"\xff\xfe\"", "\"\n\"", `"a"b"`, `"\"`, "\"é\\\"\xe2\x98\"", "\"\\n\xff\xff\xff\\\"\"",
 	} {
 		f.Add([]byte(s))
 	}
@@ -143,6 +143,10 @@ func FuzzString(f *testing.F) {
 		}
 		if err != nil {
 			return
+		}
+		rest := []byte(`,"rest"`)
+		if over, n, err := UnquoteInPlace(append(bytes.Clone(raw), rest...)); err != nil || n != len(raw) || !bytes.Equal(over, got) {
+			t.Fatalf("%q: in place %q of %d bytes, %v; beside %q of %d", raw, over, n, err, got, len(raw))
 		}
 		back := AppendQuoted(nil, got)
 		var round string

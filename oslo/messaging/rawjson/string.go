@@ -20,44 +20,77 @@ func String(raw []byte) (string, error) {
 // Unquote decodes a JSON string into bytes that may alias raw. Invalid UTF-8 and lone surrogates become U+FFFD, as in
 // encoding/json.
 func Unquote(raw []byte) ([]byte, error) {
-	if len(raw) < 2 || raw[0] != '"' || raw[len(raw)-1] != '"' {
-		return nil, ErrSyntax
+	text, n, err := unquote(raw, false)
+	if err == nil && n != len(raw) {
+		err = ErrSyntax
 	}
-	in := raw[1 : len(raw)-1]
-	n := plain(in)
-	if n == len(in) {
-		return in, nil
+	if err != nil {
+		return nil, err
 	}
-	out := make([]byte, 0, len(in))
-	for {
-		out = append(out, in[:n]...)
-		if in = in[n:]; len(in) == 0 {
-			return out, nil
-		}
-		switch {
-		case in[0] == '\\' && len(in) > 1 && (in[1] == '"' || in[1] == '\\'):
-			out, n = append(out, in[1]), 2 // nearly every escape there is
-		case in[0] == '\\':
-			r, width := unescape(in)
-			if width == 0 {
-				return nil, ErrSyntax
-			}
-			out, n = utf8.AppendRune(out, r), width
-		case in[0] >= utf8.RuneSelf:
-			r, width := utf8.DecodeRune(in) // U+FFFD for what is none
-			out, n = utf8.AppendRune(out, r), width
-		default:
-			return nil, ErrSyntax // must be escaped inside a string
-		}
-		in = in[n:]
-		n = plain(in)
-	}
+	return text, nil
 }
+
+// UnquoteInPlace decodes the JSON string that b begins with, and may write it over b, for callers who have no other use for
+// that part. It returns the length of what it read as well.
+func UnquoteInPlace(b []byte) (text []byte, n int, err error) { return unquote(b, true) }
+
+func unquote(b []byte, inPlace bool) (text []byte, n int, err error) {
+	if len(b) == 0 || b[0] != '"' {
+		return nil, 0, ErrSyntax
+	}
+	i := 1 + plain(b[1:])
+	if i < len(b) && b[i] == '"' {
+		return b[1:i], i + 1, nil
+	}
+	out := b[1:i]
+	if !inPlace {
+		out = append(make([]byte, 0, len(b)), out...)
+	}
+	for i < len(b) {
+		c := b[i]
+		switch {
+		case c == '"':
+			return out, i + 1, nil
+		case c == '\\' && i+1 < len(b) && (b[i+1] == '"' || b[i+1] == '\\'):
+			out = append(out, b[i+1]) // nearly every escape there is
+			i += 2
+		case c == '\\':
+			r, width := unescape(b[i:])
+			if width == 0 {
+				return nil, 0, ErrSyntax
+			}
+			out = utf8.AppendRune(out, r) // never longer than the escape
+			i += width
+		case c >= utf8.RuneSelf:
+			r, width := utf8.DecodeRune(b[i:])
+			if r == utf8.RuneError && width == 1 && inPlace {
+				// What stands for a bad byte is longer, and would overwrite what is still to be read.
+				out, inPlace = append(make([]byte, 0, len(b)), out...), false
+			}
+			out = utf8.AppendRune(out, r)
+			i += width
+		default:
+			return nil, 0, ErrSyntax // must be escaped inside a string
+		}
+		n := plain(b[i:])
+		out = append(out, b[i:i+n]...)
+		i += n
+	}
+	return nil, 0, ErrSyntax // it does not end
+}
+
+// special marks the bytes that do not stand for themselves inside a string.
+var special = func() (t [256]bool) {
+	for c := range t {
+		t[c] = c < 0x20 || c == '"' || c == '\\' || c >= utf8.RuneSelf
+	}
+	return t
+}()
 
 // plain is how many bytes b begins with that stand for themselves.
 func plain(b []byte) int {
 	for i, c := range b {
-		if c < 0x20 || c == '"' || c == '\\' || c >= utf8.RuneSelf {
+		if special[c] {
 			return i
 		}
 	}
