@@ -178,8 +178,14 @@ func worldConfig(o *options.Options) world.Config {
 	c := world.Config{
 		Host: o.Default.Host, IntegrationBridge: o.OVS.IntegrationBridge, Physical: map[string]string{},
 		TunnelTypes: o.Agent.TunnelTypes, L2Population: o.Agent.L2Population, ARPResponder: o.Agent.ARPResponder,
-		AntiSpoof: true,
 	}
+	sg := o.SecurityGroup
+	// The firewall checks senders itself; if it is not used nobody does, as with the Python agent.
+	c.AntiSpoof = sg.Driver() != options.FirewallOpenVSwitch
+	c.FilterTables = sg.Driver() == options.FirewallOpenVSwitch
+	c.Filter = c.FilterTables && sg.Enabled
+	c.FailClosed = c.Filter && o.Patchbay.FailClosed
+	c.PermittedEtherTypes, c.EgressDirect = sg.PermittedEthertypes, o.Agent.ExplicitEgressDirect
 	for _, m := range o.OVS.BridgeMappings {
 		c.Physical[m.Physnet] = m.Bridge
 	}

@@ -140,7 +140,7 @@ func checkRabbit(o *Options) []Problem {
 func checkExtensions(o *Options) []Problem {
 	var out []Problem
 	loaded := func(name string) bool { return slices.Contains(o.Agent.Extensions, name) }
-	if loaded("local_ip") && !o.LocalIP.StaticNAT && o.SecurityGroup.FirewallDriver == "openvswitch" {
+	if loaded("local_ip") && !o.LocalIP.StaticNAT && o.SecurityGroup.Driver() == FirewallOpenVSwitch {
 		out = append(out, o.at("local_ip", "static_nat", "must be true when the openvswitch firewall is used."))
 	}
 	if loaded("fdb") && len(o.FDB.SharedDevices) == 0 {
@@ -171,8 +171,11 @@ func (o *Options) Advice() []Problem {
 			}
 		}
 	}
-	if o.SecurityGroup.Enabled && (o.SecurityGroup.FirewallDriver == "" || o.SecurityGroup.FirewallDriver == "noop") {
+	if o.SecurityGroup.Enabled && o.SecurityGroup.Driver() == FirewallNone {
 		out = append(out, o.at("securitygroup", "firewall_driver", "is noop: nothing filters the ports of this host, although enable_security_group is true."))
+	}
+	if !o.SecurityGroup.Enabled && o.SecurityGroup.Driver() == FirewallOpenVSwitch {
+		out = append(out, o.at("securitygroup", "enable_security_group", "is false: nothing filters the ports of this host, nor who they say they are, although there is a firewall_driver."))
 	}
 	return out
 }

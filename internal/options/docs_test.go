@@ -89,7 +89,9 @@ func nameCell(r row) string {
 	if r.Mutable {
 		extra = append(extra, "taken over on SIGHUP")
 	}
-	if r.releases != "" {
+	if r.releases == notNeutrons {
+		extra = append(extra, "not in Neutron")
+	} else if r.releases != "" {
 		extra = append(extra, strings.Replace("Neutron "+r.releases, "Neutron later", "later", 1))
 	}
 	if extra != nil {

@@ -24,6 +24,7 @@ type Options struct {
 	Metadata      Metadata
 	DNSForwarder  DNSForwarder
 	ML2           ML2
+	Patchbay      Patchbay
 
 	conf *config.Config
 }
@@ -139,6 +140,9 @@ type SecurityGroup struct {
 	PermittedEthertypes []uint16
 }
 
+// Driver is the firewall: [FirewallOpenVSwitch] or [FirewallNone].
+func (s SecurityGroup) Driver() string { return driver(s.FirewallDriver) }
+
 // DHCP is the [dhcp] section, of the dhcp extension.
 type DHCP struct {
 	EnableIPv6    bool
@@ -184,3 +188,6 @@ type DNSForwarder struct {
 
 // ML2 is the part of the [ml2] section that the agent reads.
 type ML2 struct{ TunnelledNetworkRPName string }
+
+// Patchbay is the [patchbay] section, which only Patchbay reads.
+type Patchbay struct{ FailClosed bool }

@@ -90,7 +90,7 @@ const project = "neutron"
 func rows(me identity) []row {
 	return slices.Concat(
 		defaultRows(me), messagingRows(), logRows(), ovsRows(), agentRows(), securityGroupRows(),
-		rabbitRows(me), extensionRows(), libraryRows(),
+		rabbitRows(me), extensionRows(), libraryRows(), patchbayRows(),
 	)
 }
 

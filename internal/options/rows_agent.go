@@ -5,6 +5,7 @@ package options
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/patchbay-sdn/patchbay/oslo/config"
 )
@@ -108,9 +109,9 @@ func refuseExtensions(v config.Value) []string {
 func securityGroupRows() []row {
 	const group = "SECURITYGROUP"
 	return []row{
-		{Option: config.Option{Group: group, Name: "firewall_driver", Help: "what filters ports; noop or unset: nothing"},
+		{Option: config.Option{Group: group, Name: "firewall_driver", Help: "what filters ports: openvswitch; noop or unset: nothing"},
 			field: func(o *Options) any { return &o.SecurityGroup.FirewallDriver }, support: Partly,
-			why: "noop only: security groups are not filtered yet", refuse: refuseFirewall},
+			why: "the iptables firewalls are missing", refuse: refuseFirewall},
 		{Option: config.Option{Group: group, Name: "enable_security_group", Type: config.Bool{}, Default: true,
 			Help: "filter ports by their security groups"},
 			field: func(o *Options) any { return &o.SecurityGroup.Enabled }},
@@ -123,13 +124,41 @@ func securityGroupRows() []row {
 }
 
 func refuseFirewall(v config.Value) []string {
-	switch name := v.Text(); name {
-	case "", "noop":
+	switch name := v.Text(); {
+	case driver(name) != "":
 		return nil
-	case "openvswitch":
-		return []string{"asks for security groups to be filtered, which Patchbay does not do yet; ports would be open"}
-	case "iptables_hybrid", "iptables":
+	case strings.Contains(strings.ToLower(name), "iptables"):
 		return []string{"asks for the iptables firewall, which Patchbay does not have yet"}
 	}
-	return []string{"names a firewall that Patchbay does not know; it has noop only"}
+	return []string{"names a firewall that Patchbay does not know; it has openvswitch and noop"}
+}
+
+// The firewalls that Patchbay has.
+const (
+	FirewallNone        = "noop"
+	FirewallOpenVSwitch = "openvswitch"
+)
+
+// driver finds the firewall that a name stands for: Neutron takes its name, or that of its class; "" for others.
+func driver(name string) string {
+	switch name {
+	case "", FirewallNone, "neutron.agent.firewall.NoopFirewallDriver", "neutron.agent.firewall:NoopFirewallDriver":
+		return FirewallNone
+	case FirewallOpenVSwitch,
+		"neutron.agent.linux.openvswitch_firewall.OVSFirewallDriver", "neutron.agent.linux.openvswitch_firewall:OVSFirewallDriver",
+		"neutron.agent.linux.openvswitch_firewall.firewall.OVSFirewallDriver":
+		return FirewallOpenVSwitch
+	}
+	return ""
+}
+
+// notNeutrons stands for the releases of an option that only Patchbay has. The Python agent ignores it.
+const notNeutrons = "none"
+
+func patchbayRows() []row {
+	return []row{
+		{Option: config.Option{Group: "patchbay", Name: "fail_closed", Type: config.Bool{}, Default: true,
+			Help: "with the openvswitch firewall: drop packets of interfaces of the integration bridge until it is known what they are"},
+			field: func(o *Options) any { return &o.Patchbay.FailClosed }, releases: notNeutrons},
+	}
 }

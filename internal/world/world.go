@@ -30,6 +30,8 @@ type Config struct {
 	ARPResponder bool
 	// AntiSpoof: the firewall driver leaves the check of senders to us.
 	AntiSpoof bool
+	// FilterTables: the integration bridge has the tables of filters, whether ports are filtered or not.
+	FilterTables bool
 	// Filter: ports are filtered by their security groups, with flows.
 	Filter bool
 	// FailClosed: packets of an interface of the integration bridge pass only once it is known what it is. It counts only
