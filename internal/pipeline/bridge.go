@@ -41,12 +41,20 @@ func (c *compiler) integrationBase(br string) {
 	for _, hop := range []struct{ from, to uint8 }{
 		{intEntry, intRateLimit}, {intLocal, intRateLimit}, {intLocalIP, intRateLimit}, {intRateLimit, intTransient},
 	} {
+		if hop.from == intEntry && c.w.Closed() {
+			c.flow(br, "ports whose filters are not in place yet", of.Flow{Table: intEntry})
+			continue
+		}
 		c.flow(br, next, of.Flow{Table: hop.from, Actions: []of.Action{of.GotoTable(hop.to)}})
 	}
 	c.flow(br, "senders that were not found to be genuine", of.Flow{Table: intARPSpoof})
 	for _, table := range []uint8{intTransient, intEgress} {
 		c.flow(br, "ordinary switching within a local VLAN", of.Flow{Table: table, Priority: 3, Actions: []of.Action{of.Output(of.PortNormal)}})
 	}
+	if cfg.Filter {
+		c.filterBase(br)
+	}
+	c.directBase(br)
 	if cfg.Tunnels() {
 		c.row(patchRow{br, cfg.IntPatch, cfg.TunPatch, false, c.snoopingFlood()})
 	}

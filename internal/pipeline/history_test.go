@@ -116,8 +116,10 @@ func (h *host) tunnelPort(e world.Endpoint, ofport int) {
 }
 
 // settle compiles what the world says has changed.
-func (h *host) settle(t *rapid.T) {
-	for _, o := range h.w.Settle() {
+func (h *host) settle(t failer) { h.compile(t, h.w.Settle()) }
+
+func (h *host) compile(t failer, objects []world.Object) {
+	for _, o := range objects {
 		want := Compile(h.w, h.s, o)
 		if want.Err != nil {
 			t.Fatal(want.Err)

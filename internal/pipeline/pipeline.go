@@ -57,6 +57,12 @@ func Compile(w *world.World, s *Settings, o world.Object) Want {
 		if key, mac, ok := world.ParseStation(o.ID); ok {
 			c.station(key, mac)
 		}
+	case world.KindPeer:
+		if key, peer, ok := world.ParsePeer(o.ID); ok {
+			c.peer(key, peer)
+		}
+	case world.KindInterface:
+		c.foreign(o.ID)
 	}
 	if c.want.Err != nil {
 		return Want{Err: fmt.Errorf("compiling %s: %w", o, c.want.Err)}
@@ -84,6 +90,8 @@ type compiler struct {
 	w    *world.World
 	s    *Settings
 	want Want
+	// seen, if not nil, are the flows so far: different reasons may lead to the same flow, and the first one counts.
+	seen map[of.Key]bool
 }
 
 func (c *compiler) flow(bridge, reason string, f of.Flow) {
@@ -92,6 +100,12 @@ func (c *compiler) flow(bridge, reason string, f of.Flow) {
 	if err != nil {
 		c.want.Err = err
 		return
+	}
+	if c.seen != nil {
+		if c.seen[e.Key()] {
+			return
+		}
+		c.seen[e.Key()] = true
 	}
 	c.want.Flows = append(c.want.Flows, Flow{bridge, e, reason})
 }
@@ -112,6 +126,5 @@ const (
 	typeIPv6 = 0x86dd
 	typeARP  = 0x0806
 
-	protoICMPv6           = 58
-	neighborAdvertisement = 136
+	protoICMPv6 = 58
 )

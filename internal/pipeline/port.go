@@ -22,7 +22,18 @@ func (c *compiler) port(id string) {
 	}
 	switch p.Wiring.State {
 	case world.Wired:
-		c.row(bindingRow{p.VIF.Port, p.Wiring.VLAN, c.bindingConfig(p)})
+		binding := bindingRow{p.VIF.Port, p.Wiring.VLAN, c.bindingConfig(p)}
+		switch {
+		case c.w.Filtered(p):
+			c.filtered(p)
+			c.after(binding) // nothing reaches the port before its filters are in place
+		case c.w.Trusted(p):
+			c.row(binding)
+			c.trusted(p)
+		default:
+			c.row(binding)
+			c.unfiltered(p)
+		}
 		if c.w.Config.AntiSpoof && p.Details.PortSecurityEnabled() && !neutron.IsNetworkOwned(p.Details.DeviceOwner) {
 			c.antiSpoof(p)
 		}

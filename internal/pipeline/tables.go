@@ -12,7 +12,21 @@ const (
 	intLocalIP   = 31
 	intRateLimit = 59 // packets per second
 	intTransient = 60 // filters begin here; without filters, where switching happens
+	intDirect    = 61 // straight to a port of this host, without filters
 	intEgress    = 62
+)
+
+// Tables of the integration bridge that the filters use.
+const (
+	fwBaseEgress      = 71 // is the sender who it says it is?
+	fwRulesEgress     = 72
+	fwAcceptOrIngress = 73 // may leave its port; may it enter another of this host?
+	fwBaseIngress     = 81
+	fwRulesIngress    = 82
+	fwAcceptedEgress  = 91 // new connections that were let out
+	fwAcceptedIngress = 92 // new connections that were let in
+	fwDropped         = 93
+	fwAcceptedNormal  = 94 // out into the network
 )
 
 // Tables of the tunnel bridge.

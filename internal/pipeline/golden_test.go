@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"flag"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/patchbay-sdn/patchbay/internal/neutron"
+	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+	"github.com/patchbay-sdn/patchbay/internal/world"
+	of "github.com/patchbay-sdn/patchbay/openflow"
+)
+
+var update = flag.Bool("update", false, "write what the scripts in testdata print")
+
+// TestScripts plays the scripts in testdata. Lines of a script build a cloud, lines that begin with "$ " ask what became of
+// it, and what follows them is the answer. testdata/README says what can be written.
+func TestScripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.script")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".script"), func(t *testing.T) {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := play(t, string(data)).out.String()
+			if *update {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil { //nolint:gosec // part of the source
+					t.Fatal(err)
+				}
+				return
+			}
+			want, have := strings.Split(string(data), "\n"), strings.Split(got, "\n")
+			for i := range max(len(want), len(have)) {
+				if i >= len(want) || i >= len(have) || want[i] != have[i] {
+					t.Fatalf("from line %d on:\n%s\nwant:\n%s", i+1, strings.Join(have[min(i, len(have)):], "\n"), strings.Join(want[min(i, len(want)):], "\n"))
+				}
+			}
+		})
+	}
+}
+
+// script is a script being played.
+type script struct {
+	t      *testing.T
+	cfg    world.Config
+	c      *cloud // nil while options may still come
+	group  *neutron.SecurityGroup
+	out    strings.Builder
+	closed bool
+	card   bool
+}
+
+func play(t *testing.T, text string) *script {
+	s := &script{t: t, cfg: filterConfig()}
+	answering := false
+	for line := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n") {
+		question, isQuestion := strings.CutPrefix(line, "$ ")
+		if answering && line != "" && !isQuestion {
+			continue // the answer as it was
+		}
+		answering = isQuestion
+		s.out.WriteString(line + "\n")
+		if isQuestion {
+			s.cloud().converge(t)
+			s.ask(strings.Fields(question))
+			continue
+		}
+		before, _, _ := strings.Cut(line, "#")
+		if fields := strings.Fields(before); len(fields) > 0 {
+			s.do(fields)
+		}
+	}
+	return s
+}
+
+func (s *script) cloud() *cloud {
+	if s.c == nil {
+		s.c = newCloud(s.cfg)
+		if s.card {
+			s.c.apply(&ovsdb.Batch{Kind: ovsdb.Update, OpenVSwitch: []ovsdb.Diff[ovsdb.OpenVSwitch]{{
+				Old: s.c.w.View.Root(), New: &ovsdb.OpenVSwitch{UUID: "root", OtherConfig: map[string]string{"hw-offload": "true"}},
+			}}})
+		}
+		if s.closed {
+			s.c.w.Close()
+		}
+	}
+	return s.c
+}
+
+func (s *script) do(f []string) {
+	switch f[0] {
+	case "option":
+		s.option(f[1:])
+	case "network":
+		n := neutron.Segment{NetworkType: f[2]}
+		if len(f) > 3 {
+			n.SegmentationID = s.number(f[3])
+		}
+		if f[2] == "vlan" || f[2] == "flat" {
+			n.PhysicalNetwork = "physnet1"
+		}
+		s.cloud().networks[f[1]] = n
+	case "addresses":
+		g := &neutron.AddressGroup{ID: f[1]}
+		for _, p := range f[2:] {
+			g.Addresses = append(g.Addresses, neutron.Address{Prefix: s.prefix(p)})
+		}
+		s.cloud().addresses[f[1]] = g
+	case "group":
+		s.group = &neutron.SecurityGroup{ID: f[1]}
+		s.cloud().groups[f[1]] = s.group
+	case "rule":
+		s.rule(f[1:])
+	case "port":
+		s.port(f[1:])
+	case "interface":
+		s.cloud().plugInto(f[1], *s.number(f[2]), nil)
+	default:
+		s.t.Fatalf("what is %q?", f[0])
+	}
+}
+
+func (s *script) option(f []string) {
+	if s.c != nil {
+		s.t.Fatal("options come first")
+	}
+	switch f[0] {
+	case "explicitly_egress_direct":
+		s.cfg.EgressDirect = true
+	case "no_firewall":
+		s.cfg.Filter, s.cfg.AntiSpoof = false, false
+	case "fail_closed":
+		s.cfg.FailClosed = true
+		s.closed = len(f) > 1 && f[1] == "now"
+	case "permitted_ethertypes":
+		for _, e := range f[1:] {
+			n, err := strconv.ParseUint(e, 0, 16)
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			s.cfg.PermittedEtherTypes = append(s.cfg.PermittedEtherTypes, uint16(n))
+		}
+	case "hw_offload":
+		s.card = true
+	default:
+		s.t.Fatalf("what is option %q?", f[0])
+	}
+}
+
+func (s *script) number(text string) *int {
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return &n
+}
+
+func (s *script) prefix(text string) neutron.Prefix {
+	p, err := neutron.ParsePrefix(text)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return p
+}
+
+// rule reads "ID ingress|egress ipv4|ipv6 [protocol [80 | 80-90 | type T [code C]]] [prefix P | members G | addresses A]".
+func (s *script) rule(f []string) {
+	r := neutron.SecurityGroupRule{ID: f[0], SecurityGroupID: s.group.ID, Direction: f[1], EtherType: map[string]string{"ipv4": "IPv4", "ipv6": "IPv6"}[f[2]]}
+	for f = f[3:]; len(f) > 0; f = f[1:] {
+		next := func() string { f = f[1:]; return f[0] }
+		switch lo, hi, isRange := strings.Cut(f[0], "-"); {
+		case f[0] == "prefix":
+			p := s.prefix(next())
+			r.RemoteIPPrefix = &p
+		case f[0] == "members":
+			r.RemoteGroupID = next()
+		case f[0] == "addresses":
+			r.RemoteAddressGroupID = next()
+		case f[0] == "type":
+			r.PortRangeMin = s.number(next())
+		case f[0] == "code":
+			r.PortRangeMax = s.number(next())
+		case r.Protocol == "":
+			r.Protocol = f[0]
+		case isRange:
+			r.PortRangeMin, r.PortRangeMax = s.number(lo), s.number(hi)
+		default:
+			r.PortRangeMin, r.PortRangeMax = s.number(f[0]), s.number(f[0])
+		}
+	}
+	s.group.Rules = append(s.group.Rules, r)
+}
+
+// port reads "NAME NUMBER|elsewhere NETWORK [IP…] [group G] [pair MAC PREFIX] [owner O] [unprotected]". The name is a letter,
+// which is the end of its MAC.
+func (s *script) port(f []string) {
+	p := &neutron.Port{ID: f[0], DeviceOwner: "compute:nova"}
+	var err error
+	if p.MAC, err = neutron.ParseMAC("fa:16:3e:00:00:0" + strings.ToLower(f[0])); err != nil {
+		s.t.Fatal(err)
+	}
+	c := s.cloud()
+	c.bind(p, f[2])
+	number := f[1]
+	for f = f[3:]; len(f) > 0; f = f[1:] {
+		next := func() string { f = f[1:]; return f[0] }
+		switch f[0] {
+		case "group":
+			p.SecurityGroupIDs = append(p.SecurityGroupIDs, next())
+		case "owner":
+			p.DeviceOwner = next()
+		case "unprotected":
+			p.Security.Value = &neutron.Security{}
+		case "pair":
+			var pair neutron.AddressPair
+			if pair.MAC, err = neutron.ParseMAC(next()); err != nil {
+				s.t.Fatal(err)
+			}
+			pair.IP = s.prefix(next())
+			p.AllowedAddressPairs = append(p.AllowedAddressPairs, pair)
+		default:
+			ip, err := netip.ParseAddr(f[0])
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			p.FixedIPs = append(p.FixedIPs, neutron.FixedIP{IP: ip})
+		}
+	}
+	c.ports[p.ID] = p
+	if number != "elsewhere" {
+		c.plugInto("tap"+p.ID, *s.number(number), map[string]string{"iface-id": p.ID, "attached-mac": p.MAC.String()})
+	}
+}
+
+// ask answers "flows OF [TABLE…]", where OF is a port's name, "bridge", "peers" or "interfaces"; "rules NAME [TABLE…]", which
+// is the flows of its rules only; and "port NAME".
+func (s *script) ask(f []string) {
+	if f[0] == "port" {
+		s.state(f[1])
+		return
+	}
+	if f[0] == "rules" && len(f) == 2 {
+		f = append(f, "72", "82")
+	}
+	kinds := map[string]world.ObjectKind{"bridge": world.KindBridge, "peers": world.KindPeer, "interfaces": world.KindInterface}
+	flows := s.c.all(s.t, func(o world.Object) bool {
+		if kind := kinds[f[1]]; kind != 0 {
+			return o.Kind == kind
+		}
+		return o.Kind == world.KindPort && o.ID == f[1]
+	})
+	keys := make([]of.Key, 0, len(flows))
+	for k := range flows {
+		if f[0] == "rules" && k.Priority() < conjunctive {
+			continue
+		}
+		if len(f) == 2 || slices.Contains(f[2:], strconv.Itoa(int(k.Table()))) {
+			keys = append(keys, k)
+		}
+	}
+	slices.SortFunc(keys, of.Key.Compare)
+	names := s.c.conjunctionNames()
+	reason := ""
+	for _, k := range keys {
+		flow, err := flows[k].Entry.Flow()
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if flow.Cookie != Cookie {
+			s.t.Errorf("%s has not our cookie", flow.String())
+		}
+		if flows[k].Reason != reason {
+			reason = flows[k].Reason
+			s.out.WriteString("   # " + reason + "\n")
+		}
+		match := flow.Match.String()
+		if match == "" {
+			match = "any"
+		}
+		line := fmt.Sprintf("%d %5d  %s  -> %s", k.Table(), k.Priority(), match, of.AppendActions(nil, flow.Actions))
+		s.out.WriteString(rename(line, names) + "\n")
+	}
+	if len(keys) == 0 {
+		s.out.WriteString("none\n")
+	}
+}
+
+// state tells what was decided about a port, and in which order its rows and flows come.
+func (s *script) state(id string) {
+	p := s.c.w.Port(id)
+	fmt.Fprintf(&s.out, "%s: %s\n", p.Wiring.State, p.Wiring.Reason)
+	want := Compile(s.c.w, s.c.s, world.Object{Kind: world.KindPort, ID: id})
+	rows := func(when string, list []Row) {
+		for _, r := range list {
+			if d := Describe(r, s.c.w.View); d.Tag != nil {
+				fmt.Fprintf(&s.out, "tag %d %s the flows\n", *d.Tag, when)
+			}
+		}
+	}
+	rows("before", want.Rows)
+	rows("after", want.After)
+}
