@@ -362,3 +362,15 @@ func (s *Server) Agent(host string) (a Agent, ok bool) {
 	}
 	return Agent{}, false
 }
+
+// SetStatus gives a port a status that no agent has reported, as an operator would who begins anew. The news goes out.
+func (s *Server) SetStatus(ctx context.Context, id, status string) error {
+	return s.do(ctx, func() error {
+		p := s.ports[id]
+		if p == nil {
+			return notFound("port", id)
+		}
+		s.setStatus(p, status)
+		return nil
+	})
+}
