@@ -29,7 +29,6 @@ type cloud struct {
 	groups    map[string]*neutron.SecurityGroup
 	addresses map[string]*neutron.AddressGroup
 	networks  map[string]neutron.Segment
-	revision  int64
 }
 
 func newCloud(cfg world.Config) *cloud {

@@ -93,22 +93,23 @@ func matchProtocol(m of.Match, r *world.Rule) (of.Match, bool) {
 		return m, true
 	}
 	m = m.With(of.Num(of.IPProto, uint64(r.Protocol)))
-	kind, code := of.Field(of.ICMPType), of.Field(of.ICMPCode)
-	switch {
-	case r.Protocol == of.ProtoICMP && r.IPVersion == 4:
-	case r.Protocol == of.ProtoICMPv6 && r.IPVersion == 6:
+	kind, code := of.ICMPType, of.ICMPCode
+	if r.Protocol == of.ProtoICMPv6 {
 		kind, code = of.ICMPv6Type, of.ICMPv6Code
-	default:
-		// ICMP of the other IP version has no types that the switch knows.
-		return m, true
 	}
-	if r.Min == nil {
+	if !hasTypes(r) || r.Min == nil {
 		return m, true
 	}
 	if m = m.With(of.Num(kind, uint64(*r.Min))); r.Max != nil {
 		m = m.With(of.Num(code, uint64(*r.Max)))
 	}
 	return m, octet(r.Min) && octet(r.Max)
+}
+
+// hasTypes says whether the switch knows types and codes of a rule's protocol: those of ICMP, but not under the other IP
+// version.
+func hasTypes(r *world.Rule) bool {
+	return r.IPVersion == 4 && r.Protocol == of.ProtoICMP || r.IPVersion == 6 && r.Protocol == of.ProtoICMPv6
 }
 
 func octet(n *int) bool { return n == nil || *n >= 0 && *n <= 255 }
@@ -279,19 +280,15 @@ func (f *filters) portRules(rules []remoteRule, field of.Field) {
 
 // equalRules joins rules that match the same packets: one flow names all of their conjunctions.
 func (f *filters) equalRules(rules []remoteRule) {
-	type key struct{ min, max int }
-	given := func(n *int) int {
-		if n == nil || !isICMP(rules[0].Protocol) {
-			return -1
-		}
-		return *n
-	}
+	type key struct{ offset, kind, code int }
 	joined := map[key][]remoteRule{}
 	var order []key
 	for _, r := range rules {
-		k := key{given(r.Min), given(r.Max)}
-		if k.min < 0 {
-			k.max = -1 // a code without a type says nothing
+		k := key{r.Offset(), -1, -1}
+		if hasTypes(r.Rule) && r.Min != nil {
+			if k.kind = *r.Min; r.Max != nil {
+				k.code = *r.Max
+			}
 		}
 		if joined[k] == nil {
 			order = append(order, k)
