@@ -83,7 +83,7 @@ func TestTestdata(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if info.Size() > 40<<10 {
+		if info.Size() > 48<<10 {
 			t.Errorf("%s has %d bytes", r.Name, info.Size())
 		}
 		if len(r.Hosts) == 0 || r.Doc == "" || len(r.Names) == 0 {

@@ -23,7 +23,7 @@ import (
 const (
 	compatibility = "../../docs/compatibility.md"
 	// maxRecording is the size that keeps a recording readable.
-	maxRecording = 40 << 10
+	maxRecording = 48 << 10
 )
 
 // testdata is where recordings are read and written: RECORDINGS, or the place in the repository.
@@ -239,7 +239,7 @@ func (c *cloud) playConfig(t *testing.T, kind lab.AgentKind, cfg *config, list [
 				results["config-"+cfg.name] = r
 				c.finished(cfg.start(), r)
 			}
-			base = r.stages[0].Want.Select(isState)
+			base = r.stages[len(r.stages)-1].Want.Select(isState)
 		}
 		own := base.Select(func(line string) bool {
 			host, _, _ := strings.Cut(line, " ")
@@ -283,6 +283,12 @@ func (c *cloud) begin(ctx context.Context, kind lab.AgentKind, cfg *config) (*re
 	}
 	if err := p.check(ctx, "start", nil); err != nil {
 		return nil, err
+	}
+	if len(cfg.use) > 0 {
+		p.scenario.steps = cfg.use
+		if _, err := p.run(ctx, nil); err != nil {
+			return nil, err
+		}
 	}
 	return &result{stages: p.stages, names: p.recordedNames(), took: time.Since(began)}, nil
 }

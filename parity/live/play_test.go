@@ -25,6 +25,8 @@ type config struct {
 	// overrides are options of the agents, as "section.option=value"; own ones come on top, by host.
 	overrides []string
 	own       map[string][]string
+	// use is played when the agents have started, for flows that the first port brings and the last one leaves.
+	use []step
 }
 
 func (c *config) options(host string) []string {
@@ -283,6 +285,9 @@ func (p *play) recordedNames() map[string]string {
 // made gives a new port or network its name.
 func (p *play) made(t *thing) {
 	number := 1
+	if len(p.scenario.config.use) > 0 && p.scenario.name == p.scenario.config.start().name {
+		number = 0x1001 // a replay plays the start of a configuration before each of its scenarios
+	}
 	for _, other := range p.order {
 		if other.kind == t.kind {
 			number++

@@ -6,13 +6,6 @@ package live
 
 // filterScenarios are about the addresses that a port may use, which tables 24 and 25 check.
 func filterScenarios() []*scenario {
-	pair := func(ip, mac string) attrs {
-		a := attrs{"ip_address": ip}
-		if mac != "" {
-			a["mac_address"] = mac
-		}
-		return a
-	}
 	return []*scenario{
 		{
 			name: "port-security-off", config: l2pop, hosts: 1,

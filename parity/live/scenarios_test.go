@@ -6,6 +6,16 @@ package live
 
 import "slices"
 
+// used are the first filtered ports that the hosts see: the drop of invalid packets comes with one and stays.
+func used(hosts int) []step {
+	steps := []step{network("N1", "4", segment("vlan", 299)), group("G1")}
+	for n := range hosts {
+		name := string(rune('A' + n))
+		steps = append(steps, port(name, "N1", n+1, groups("G1")), plug(n+1, name))
+	}
+	return append(steps, check("in use", "A=ACTIVE"))
+}
+
 // The configurations. Agents start once for each.
 var (
 	l2pop = &config{
@@ -29,6 +39,7 @@ var (
 		overrides: []string{
 			"securitygroup.firewall_driver=openvswitch", "agent.l2_population=true", "agent.arp_responder=true", "agent.tunnel_types=vxlan",
 		},
+		use: used(2),
 	}
 	direct = &config{
 		name: "firewall-direct", hosts: 2, doc: "The openvswitch firewall driver with explicitly_egress_direct.",
@@ -36,6 +47,7 @@ var (
 			"securitygroup.firewall_driver=openvswitch", "agent.explicitly_egress_direct=true",
 			"agent.l2_population=true", "agent.arp_responder=true", "agent.tunnel_types=vxlan",
 		},
+		use: used(2),
 	}
 	ethertypes = &config{
 		name: "firewall-ethertypes", hosts: 1, doc: "The openvswitch firewall driver with permitted_ethertypes.",
@@ -43,6 +55,7 @@ var (
 			"securitygroup.firewall_driver=openvswitch", "securitygroup.permitted_ethertypes=0x4008,0x88cc",
 			"agent.l2_population=false", "agent.arp_responder=false", "agent.tunnel_types=",
 		},
+		use: used(1),
 	}
 	disabled = &config{
 		name: "firewall-disabled", hosts: 1, doc: "The openvswitch firewall driver, but security groups are not enabled.",

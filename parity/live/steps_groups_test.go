@@ -26,6 +26,26 @@ func groups(names ...ref) attrs {
 	return attrs{"security_groups": names}
 }
 
+// pair is an allowed address pair; without a MAC it gets the port's.
+func pair(ip, mac string) attrs {
+	a := attrs{"ip_address": ip}
+	if mac != "" {
+		a["mac_address"] = mac
+	}
+	return a
+}
+
+// pairs are the attributes of a port with these address pairs.
+func pairs(list ...attrs) attrs {
+	if list == nil {
+		list = []attrs{}
+	}
+	return attrs{"allowed_address_pairs": list}
+}
+
+// unsecured are the attributes of a port without port security.
+var unsecured = attrs{"port_security_enabled": false, "security_groups": []string{}}
+
 // resolve puts ids in the place of names.
 func (p *play) resolve(a attrs) (attrs, error) {
 	id := func(r ref) (string, error) {
