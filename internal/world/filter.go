@@ -159,7 +159,7 @@ func (w *World) Offsets(c Conjunction) uint8 {
 func (w *World) filtersOf(p *Port, next Wiring) Wiring {
 	if !w.Config.Filter || next.State != Wired || !checked(p.Details) {
 		w.need(p, nil)
-		p.Groups, p.filtered = nil, ""
+		p.Groups, p.wants, p.filtered = nil, nil, ""
 		return next
 	}
 	wants := slices.Sorted(slices.Values(p.Details.SecurityGroupIDs))
@@ -167,6 +167,7 @@ func (w *World) filtersOf(p *Port, next Wiring) Wiring {
 	if p.filtered != p.VIF.Interface {
 		p.Groups, p.filtered = nil, "" // those were another incarnation's
 	}
+	p.wants = wants
 	w.need(p, slices.Concat(wants, p.Groups))
 	reason, gone := w.unresolved(wants)
 	switch {
@@ -204,17 +205,25 @@ func (w *World) unready(g *group) (reason string, final bool) {
 	case !g.known:
 		return "its security group " + g.id + " has not been told yet", false
 	}
+	var waits, gone string // of several the first, so that the reason does not depend on order
 	for c := range g.conjunctions {
 		switch r := w.remotes[c.Remote]; {
 		case r.unknown:
-			reason = "the server does not know the address group " + r.id + " of its security group " + g.id
+			gone = first(gone, "the server does not know the address group "+r.id+" of its security group "+g.id)
 		case !r.known && r.addresses:
-			return "the address group " + r.id + " of its security group " + g.id + " has not been told yet", false
+			waits = first(waits, "the address group "+r.id+" of its security group "+g.id+" has not been told yet")
 		case !r.known:
-			return "the members of group " + r.id + ", to which its security group " + g.id + " refers, have not been told yet", false
+			waits = first(waits, "the members of group "+r.id+", to which its security group "+g.id+" refers, have not been told yet")
 		}
 	}
-	return reason, reason != ""
+	return cmp.Or(waits, gone), waits == "" && gone != ""
+}
+
+func first(a, b string) string {
+	if a == "" {
+		return b
+	}
+	return min(a, b)
 }
 
 // place enters a port's groups into its segment: the addresses of the members that they refer to get flows there.

@@ -3,6 +3,8 @@
 package world
 
 import (
+	"bytes"
+	"encoding/json"
 	"net/netip"
 	"slices"
 	"time"
@@ -81,6 +83,7 @@ func (w *World) settleRemotes() {
 	for id, m := range w.members {
 		if !w.concerns(m.groups) {
 			delete(w.members, id)
+			w.strangers.note(id, m.revision)
 		}
 	}
 }
@@ -172,8 +175,15 @@ func (w *World) learnMember(n *neutron.Member) {
 	if w.isDeleted(n.ID) || before != nil && n.Revision < before.revision || n.Revision < w.passed[n.ID] {
 		return
 	}
+	if before == nil && n.Revision < w.strangers.revision(n.ID) {
+		return
+	}
+	if w.asking > 0 {
+		w.passed[n.ID] = n.Revision
+	}
 	if !w.concerns(n.SecurityGroupIDs) {
 		w.dropMember(n.ID)
+		w.strangers.note(n.ID, n.Revision)
 		return
 	}
 	w.news++
@@ -299,7 +309,7 @@ func (w *World) setAddresses(r *remote, peers []Peer) {
 func (w *World) touchUsers(r *remote) {
 	for c := range r.conjunctions {
 		for id := range w.groups[c.Group].ports {
-			if p := w.ports[id]; p != nil && (p.Wiring.State == Waiting || !slices.Equal(p.Groups, p.needs)) {
+			if p := w.ports[id]; p != nil && (p.Wiring.State == Waiting || !slices.Equal(p.Groups, p.wants)) {
 				w.touched[id] = true
 			}
 		}
@@ -325,4 +335,44 @@ func (w *World) pushAddressGroup(o neutron.Primitive, event neutron.Event, now t
 		w.learnAddresses(r, &g)
 	}
 	return nil
+}
+
+// strangers remembers the last ports that were heard of and are in no group that matters: an older push about one of them
+// that comes late must not make it a member. Most are never looked at, so they are kept as they came.
+type strangers struct {
+	raw  [lateness][]byte
+	next int
+	seen map[string]int64 // revisions of those that were looked at
+	old  map[string]int64 // the generation before
+}
+
+// lateness is by how many others a push may be overtaken.
+const lateness = 256
+
+// keep remembers a push that nobody looked at.
+func (s *strangers) keep(data []byte) {
+	s.raw[s.next%lateness] = data
+	s.next++
+}
+
+func (s *strangers) note(id string, revision int64) {
+	if len(s.seen) >= lateness || s.seen == nil {
+		s.seen, s.old = map[string]int64{}, s.seen
+	}
+	s.seen[id] = max(s.seen[id], revision)
+}
+
+// revision is the latest that was heard of a port.
+func (s *strangers) revision(id string) int64 {
+	last := max(s.seen[id], s.old[id])
+	for _, data := range s.raw {
+		var m struct {
+			ID       string `json:"id"`
+			Revision int64  `json:"revision_number"`
+		}
+		if bytes.Contains(data, []byte(id)) && json.Unmarshal(data, &m) == nil && m.ID == id {
+			last = max(last, m.Revision)
+		}
+	}
+	return last
 }

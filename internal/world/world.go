@@ -76,10 +76,11 @@ type World struct {
 	news uint64
 	// asking counts questions about members on their way; passed are revisions of ports that were pushed meanwhile, so
 	// that an answer does not bring back what was said before.
-	asking int
-	passed map[string]int64
-	closed bool     // see Closed
-	fresh  []uint16 // local VLANs given to segments that did not have them before
+	asking    int
+	passed    map[string]int64
+	strangers strangers
+	closed    bool     // see Closed
+	fresh     []uint16 // local VLANs given to segments that did not have them before
 
 	touched       map[string]bool // ports to look at again
 	touchedGroups map[string]bool

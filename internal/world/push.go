@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package world
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/patchbay-sdn/patchbay/internal/neutron"
+)
+
+// Push takes news about objects. Most are about ports of other hosts and are dropped after a look at their ids.
+func (w *World) Push(push *neutron.Push, now time.Time) error {
+	for _, o := range push.Objects {
+		var err error
+		switch {
+		case push.Kind == neutron.KindPort:
+			err = w.pushPort(o, push.Event, now)
+		case push.Kind == neutron.KindNetwork:
+			err = w.pushNetwork(o, push.Event)
+		case !w.Config.Filter:
+		case push.Kind == neutron.KindSecurityGroup:
+			err = w.pushGroup(o, push.Event, now)
+		case push.Kind == neutron.KindSecurityGroupRule:
+			err = w.pushRule(o, push.Event, now)
+		case push.Kind == neutron.KindAddressGroup:
+			err = w.pushAddressGroup(o, push.Event, now)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *World) pushPort(o neutron.Primitive, event neutron.Event, now time.Time) error {
+	if event == neutron.Deleted {
+		return w.pushDeletedPort(o, now)
+	}
+	if w.asking == 0 && !w.mayConcern(o.Data) {
+		if w.Config.Filter {
+			w.strangers.keep(o.Data)
+		}
+		return nil
+	}
+	var m neutron.Member
+	if err := o.Decode(neutron.KindPort, &m); err != nil {
+		return err
+	}
+	if w.ports[m.ID] != nil {
+		d := &neutron.Port{}
+		if err := o.Decode(neutron.KindPort, d); err != nil {
+			return err
+		}
+		w.learn(d)
+	} else if w.Config.Filter {
+		w.learnMember(&m)
+	}
+	return nil
+}
+
+func (w *World) pushDeletedPort(o neutron.Primitive, now time.Time) error {
+	var head struct {
+		ID string `json:"id"`
+	}
+	if err := json.Unmarshal(o.Data, &head); err != nil {
+		return fmt.Errorf("reading a pushed port: %w", err)
+	}
+	p := w.ports[head.ID]
+	if p != nil || w.Config.Filter {
+		w.deleted[head.ID] = now
+	}
+	w.dropMember(head.ID)
+	if p != nil {
+		p.Details = nil
+		w.touched[head.ID] = true
+	}
+	return nil
+}
+
+// mayConcern says whether data could be that of a port that matters here: one of the ids in it is that of a port that is
+// plugged in here or of a member of a group that rules refer to, or it is in such a group. Most pushes are about other
+// ports, and this costs a fraction of reading them. Keys are plain text, as Python writes them.
+func (w *World) mayConcern(data []byte) bool {
+	for rest := data; ; {
+		i := bytes.Index(rest, []byte(`"id"`))
+		if i < 0 {
+			break
+		}
+		rest = bytes.TrimLeft(rest[i+len(`"id"`):], " \t\r\n:")
+		id, ok := leadingText(rest)
+		if ok && (w.ports[string(id)] != nil || w.members[string(id)] != nil || bytes.IndexByte(id, '\\') >= 0) {
+			return true
+		}
+	}
+	if len(w.remotes) == 0 {
+		return false
+	}
+	const key = `"security_group_ids"`
+	i := bytes.Index(data, []byte(key))
+	if i < 0 {
+		return false
+	}
+	rest := data[i+len(key):]
+	end := bytes.IndexByte(rest, ']')
+	if end < 0 {
+		return true
+	}
+	for rest = rest[:end]; ; {
+		i := bytes.IndexByte(rest, '"')
+		if i < 0 {
+			return false
+		}
+		id, ok := leadingText(rest[i:])
+		if !ok || w.remotes[string(id)] != nil || bytes.IndexByte(id, '\\') >= 0 {
+			return true
+		}
+		rest = rest[i+len(id)+2:]
+	}
+}
+
+// leadingText is the text in quotes at the beginning, raw.
+func leadingText(data []byte) ([]byte, bool) {
+	if len(data) == 0 || data[0] != '"' {
+		return nil, false
+	}
+	end := bytes.IndexByte(data[1:], '"')
+	if end < 0 {
+		return nil, false
+	}
+	return data[1 : 1+end], true
+}
+
+// pushNetwork looks whether the segments of a network are still those that its ports are wired to. The server changes a
+// segmentation id without a word about the ports, so these have to be asked for again.
+func (w *World) pushNetwork(o neutron.Primitive, event neutron.Event) error {
+	if event == neutron.Deleted {
+		return nil // its ports go first
+	}
+	var n neutron.Network
+	if err := o.Decode(neutron.KindNetwork, &n); err != nil {
+		return err
+	}
+	for key, s := range w.segments {
+		if key.Network != n.ID || len(n.Segments) == 0 || has(n.Segments, s) {
+			continue
+		}
+		for id := range s.ports {
+			w.ports[id].Answered = false
+		}
+	}
+	return nil
+}
+
+func has(segments []neutron.Segment, s *Segment) bool {
+	for _, c := range segments {
+		id := none
+		if c.SegmentationID != nil {
+			id = *c.SegmentationID
+		}
+		if c.NetworkType == s.Type && id == s.Key.ID {
+			return true
+		}
+	}
+	return false
+}
