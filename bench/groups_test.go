@@ -68,7 +68,7 @@ type groupRun struct {
 	flows         int           // of the integration bridge, in sync
 	sync, syncCPU time.Duration // from the start of the process until all ports are ACTIVE
 	add, remove   memberChange
-	rss           int64
+	rss, peak     int64
 	note          string
 }
 
@@ -162,7 +162,7 @@ func (g *groupBench) measure(t *testing.T) {
 	if g.flows.missed() {
 		g.run.note += "more flows changed than were counted"
 	}
-	g.run.rss = rss(t, g.host)
+	g.run.rss, g.run.peak = rss(t, g.host), peak(t, g.host)
 }
 
 // reset gives the host a switch without any agent's traces, with the local ports plugged and DOWN.
@@ -372,13 +372,38 @@ func (w *flowWatch) close() {
 	<-w.done
 }
 
+// peak is the largest resident set that the agent's process has had.
+func peak(t *testing.T, h *lab.Host) int64 {
+	t.Helper()
+	_, pid := h.Agent()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		var kb int64
+		if _, err := fmt.Sscanf(line, "VmHWM: %d kB", &kb); err == nil {
+			return kb * 1024
+		}
+	}
+	t.Fatal("no VmHWM in the process's status")
+	return 0
+}
+
+func mib(n int64) string {
+	if n == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%d MiB", n>>20)
+}
+
 func printGroups(all []groupRun, about string) {
 	fmt.Printf("\n%s\n\n", about)
 	out := tabwriter.NewWriter(os.Stdout, 0, 0, 1, ' ', 0)
 	cells := func(c ...string) { fmt.Fprintln(out, "| "+strings.Join(c, "\t| ")+"\t|") }
 	head := []string{
 		"members", "agent", "flows", "start → all ACTIVE", "its CPU", "member added: flows", "applied after", "CPU",
-		"removed: flows", "applied after", "CPU", "RSS", "note",
+		"removed: flows", "applied after", "CPU", "RSS", "its peak", "note",
 	}
 	cells(head...)
 	cells(strings.Split(strings.Repeat("---,", len(head)-1)+"---", ",")...)
@@ -391,7 +416,7 @@ func printGroups(all []groupRun, about string) {
 		}
 		row := []string{fmt.Sprint(r.members), string(r.kind), fmt.Sprint(r.flows), or(ms(r.sync)), or(ms(r.syncCPU))}
 		row = append(append(row, change(r.add)...), change(r.remove)...)
-		cells(append(row, fmt.Sprintf("%d MiB", r.rss>>20), r.note)...)
+		cells(append(row, mib(r.rss), mib(r.peak), r.note)...)
 	}
 	_ = out.Flush()
 }
