@@ -141,6 +141,9 @@ func (h *host) text() []string {
 			for vlan, name := range names {
 				line = strings.ReplaceAll(line, fmt.Sprintf("dl_vlan=%d,", vlan), "dl_vlan="+name+",")
 				line = strings.ReplaceAll(line, fmt.Sprintf("set_field:%d->vlan_vid", vlan|0x1000), "vlan:="+name)
+				line = strings.ReplaceAll(line, fmt.Sprintf("reg6=%#x,", vlan), "reg6="+name+",")
+				line = strings.ReplaceAll(line, fmt.Sprintf("set_field:%#x->reg6", vlan), "reg6:="+name)
+				line = strings.ReplaceAll(line, fmt.Sprintf("ct_zone=%d,", vlan), "ct_zone="+name+",")
 			}
 			set[line] = true
 		}
