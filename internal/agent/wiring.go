@@ -69,6 +69,7 @@ func (a *Agent) converge(ctx context.Context) {
 		return // the switch has not been seen yet; there is nothing to decide on
 	}
 	for _, o := range a.world.Settle() {
+		a.memory.stale = true
 		a.compile(o)
 	}
 	a.linkBridges(ctx)
@@ -372,6 +373,7 @@ func (a *Agent) sweep() {
 	if a.swept || !a.inSync() {
 		return
 	}
+	a.world.Confirmed()
 	total := 0
 	for name, b := range a.wiring.bridges {
 		if b.conn == nil || !b.tracker.Known() {
