@@ -16,7 +16,9 @@ import (
 type fdb struct {
 	// told: the server has sent entries for this segment since it has ports here. Before that nothing is known, which is
 	// not the same as nothing being there.
-	told  bool
+	told bool
+	// known: it has done so at some time, or had in an earlier run.
+	known bool
 	flood map[netip.Addr]bool // endpoints that get broadcasts
 	// at holds, for each address, the endpoints it was announced at, oldest first. A VM that moves is announced at its
 	// new host before it is taken back at the old one.
@@ -152,7 +154,7 @@ func ParseStation(id string) (SegmentKey, neutron.MAC, bool) {
 // the first port comes up.
 func (w *World) FDBAdd(m *neutron.FDBAdd) {
 	w.eachEntry(m.Networks, func(s *Segment, endpoint netip.Addr, e neutron.FDBEntry) {
-		s.fdb.told = true
+		s.fdb.told, s.fdb.known = true, true
 		s.fdb.add(endpoint, e)
 	})
 }
@@ -325,7 +327,7 @@ func (w *World) Wanted(e Endpoint) bool {
 // of its type gets them, so that a station nobody told about is still found.
 func (w *World) FloodTo(s *Segment) []Endpoint {
 	var out []Endpoint
-	if w.Config.L2Population && s.fdb.told {
+	if w.Config.L2Population && s.fdb.known {
 		for _, ip := range slices.SortedFunc(maps.Keys(s.fdb.flood), netip.Addr.Compare) {
 			out = append(out, Endpoint{s.Type, ip})
 		}

@@ -20,7 +20,7 @@ type Memory struct {
 	// Remotes are the groups whose members are all in Members, and the address groups.
 	Remotes  []RemoteMemory  `json:"remotes"`
 	Tunnels  []Endpoint      `json:"tunnels"`
-	Stations []StationMemory `json:"stations"`
+	Segments []SegmentMemory `json:"segments"`
 }
 
 // MemoryVersion is that of the layout of [Memory].
@@ -41,10 +41,15 @@ type RemoteMemory struct {
 	Peers    []Peer `json:"peers,omitempty"` // of an address group
 }
 
+// SegmentMemory is what the server told about the addresses of a segment on other hosts.
+type SegmentMemory struct {
+	Network  string          `json:"network"`
+	ID       int             `json:"id"`
+	Stations []StationMemory `json:"stations"`
+}
+
 // StationMemory is one forwarding entry.
 type StationMemory struct {
-	Network  string           `json:"network"`
-	ID       int              `json:"id"`
 	Endpoint netip.Addr       `json:"endpoint"`
 	Entry    neutron.FDBEntry `json:"entry"`
 }
@@ -83,9 +88,14 @@ func (w *World) Memory() *Memory {
 	}
 	m.Tunnels = slices.SortedFunc(maps.Keys(w.endpoints), func(a, b Endpoint) int { return cmp.Compare(a.String(), b.String()) })
 	for _, s := range w.Segments() {
-		for _, e := range s.fdb.entries() {
-			m.Stations = append(m.Stations, StationMemory{s.Key.Network, s.Key.ID, e.endpoint, e.entry})
+		if !s.fdb.known {
+			continue
 		}
+		segment := SegmentMemory{Network: s.Key.Network, ID: s.Key.ID}
+		for _, e := range s.fdb.entries() {
+			segment.Stations = append(segment.Stations, StationMemory{e.endpoint, e.entry})
+		}
+		m.Segments = append(m.Segments, segment)
 	}
 	return m
 }
@@ -96,7 +106,7 @@ type recalled struct {
 	groups   map[string]*neutron.SecurityGroup
 	remotes  map[string]*RemoteMemory
 	members  []MemberMemory
-	stations map[SegmentKey][]StationMemory
+	segments map[SegmentKey]*SegmentMemory
 }
 
 // Recall takes what an earlier run wrote down, before anything else is heard. It counts for what is plugged in, and only
@@ -104,7 +114,7 @@ type recalled struct {
 func (w *World) Recall(m *Memory) {
 	w.recalled = recalled{
 		map[string]*neutron.Port{}, map[string]*neutron.SecurityGroup{}, map[string]*RemoteMemory{}, m.Members,
-		map[SegmentKey][]StationMemory{},
+		map[SegmentKey]*SegmentMemory{},
 	}
 	for i := range m.Ports {
 		w.recalled.ports[m.Ports[i].ID] = &m.Ports[i]
@@ -115,9 +125,8 @@ func (w *World) Recall(m *Memory) {
 	for i := range m.Remotes {
 		w.recalled.remotes[m.Remotes[i].ID] = &m.Remotes[i]
 	}
-	for _, s := range m.Stations {
-		key := SegmentKey{s.Network, s.ID}
-		w.recalled.stations[key] = append(w.recalled.stations[key], s)
+	for i, s := range m.Segments {
+		w.recalled.segments[SegmentKey{s.Network, s.ID}] = &m.Segments[i]
 	}
 	for _, e := range m.Tunnels {
 		w.TunnelUp(e)
@@ -140,10 +149,15 @@ func (w *World) Confirmed() {
 }
 
 func (w *World) recallStations(s *Segment) {
-	for _, m := range w.recalled.stations[s.Key] {
-		s.fdb.add(m.Endpoint, m.Entry)
-		w.markEntry(s, m.Endpoint, m.Entry)
+	m := w.recalled.segments[s.Key]
+	if m == nil {
+		return
 	}
+	for _, e := range m.Stations {
+		s.fdb.add(e.Endpoint, e.Entry)
+		w.markEntry(s, e.Endpoint, e.Entry)
+	}
+	s.fdb.known = true
 	s.fdb.doubt()
 }
 
