@@ -241,6 +241,8 @@ func (a *Agent) event(ctx context.Context, e any) {
 		a.bridgeLinked(ctx, e)
 	case dumped:
 		a.bridgeDumped(e)
+	case observed:
+		a.flowsObserved(e)
 	case *plan:
 		a.applied(e)
 	case askedAbout:
