@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -104,6 +105,7 @@ func startAgent(ctx context.Context, o *options.Options, log *slog.Logger, level
 		Dial: func(ctx context.Context, bridge string) (*openflow.Conn, error) {
 			return openflow.Dial(ctx, openflow.MgmtSocket(bridge), openflow.Config{})
 		},
+		Snapshot: filepath.Join(o.Default.StatePath, "patchbay.snapshot"),
 		Ping:     o.Default.RPCPingEnabled,
 		Log:      log,
 		Notifier: notifier,

@@ -49,6 +49,8 @@ type Config struct {
 	Dial func(ctx context.Context, bridge string) (*openflow.Conn, error)
 	// Conntrack is told which connections are not allowed any more; nil when nothing is filtered.
 	Conntrack Conntrack
+	// Snapshot is the file in which the last world in sync is kept; empty: none is.
+	Snapshot string
 	// Ping answers oslo.messaging's ping method.
 	Ping     bool
 	Log      *slog.Logger
@@ -94,6 +96,7 @@ type Agent struct {
 	ports         ports
 	filters       filters
 	tracking      tracking
+	memory        memory
 	links         map[string]bool // bridges with a supervised connection
 	tunnels       map[string]tunnelState
 	tunnelRetries retries[string]
@@ -117,6 +120,7 @@ func New(cfg Config, sw Switch, open func(onEvent func(messaging.Event)) (Broker
 		return nil, err
 	}
 	a.broker, a.server = broker, neutron.NewServer(broker, cfg.Host)
+	a.recall()
 	return a, nil
 }
 
@@ -148,6 +152,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.work.Go(func() { a.register(ctx) })
 	err := a.loop(ctx)
 	cancel()
+	a.rememberLast()
 	a.notify(a.cfg.Notifier.Stopping())
 	// The caller's context is over; what is left of the connection gets a short one of its own.
 	closing, done := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
@@ -236,6 +241,8 @@ func (a *Agent) event(ctx context.Context, e any) {
 		a.bridgeLinked(ctx, e)
 	case dumped:
 		a.bridgeDumped(e)
+	case observed:
+		a.flowsObserved(e)
 	case *plan:
 		a.applied(e)
 	case askedAbout:
@@ -244,6 +251,8 @@ func (a *Agent) event(ctx context.Context, e any) {
 		a.reportedPorts(e)
 	case synced:
 		a.tunnelsSynced(e)
+	case saved:
+		a.memorySaved(e)
 	case itemsAnswered:
 		a.itemsCame(e)
 	case unmarked:

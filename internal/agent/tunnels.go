@@ -5,16 +5,17 @@ package agent
 import (
 	"context"
 	"log/slog"
+	"net/netip"
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
-	"github.com/patchbay-sdn/patchbay/internal/world"
 )
 
 // synced: the server's list of endpoints of one tunnel type.
 type synced struct {
 	tunnelType string
 	tunnels    []neutron.Tunnel
+	asked      uint64 // when, as the world counts
 	err        error
 }
 
@@ -26,9 +27,10 @@ func (a *Agent) syncTunnels(ctx context.Context) {
 			continue
 		}
 		a.tunnels[t] = tunnelAsking
+		asked := a.world.Now()
 		a.work.Go(func() {
 			tunnels, err := a.server.TunnelSync(ctx, a.cfg.World.LocalIP, t)
-			a.inbox.put(synced{t, tunnels, err})
+			a.inbox.put(synced{t, tunnels, asked, err})
 		})
 	}
 }
@@ -52,9 +54,12 @@ func (a *Agent) tunnelsSynced(e synced) {
 	a.tunnelRetries.forget(e.tunnelType)
 	a.repeats.forget("tunnels not synchronised, trying again")
 	a.tunnels[e.tunnelType] = tunnelSynced
-	for _, t := range e.tunnels {
-		a.world.TunnelUp(world.Endpoint{Type: e.tunnelType, IP: t.IP})
+	endpoints := make([]netip.Addr, len(e.tunnels))
+	for i, t := range e.tunnels {
+		endpoints[i] = t.IP
 	}
+	a.world.Tunnels(e.tunnelType, endpoints, e.asked)
+	a.memory.stale = true
 }
 
 // fdbGrace is how long after the first reports forwarding entries may take to come.
@@ -90,6 +95,7 @@ func (a *Agent) inSync() bool {
 // resync asks for everything again, after something may have been missed.
 func (a *Agent) resync() {
 	a.world.Doubt()
+	a.swept = false // what is not confirmed goes then
 	for _, t := range a.cfg.World.TunnelTypes {
 		a.tunnels[t] = tunnelUnsynced
 	}

@@ -35,6 +35,7 @@ type bridge struct {
 	conn    *openflow.Conn // nil while it cannot be reached
 	lost    time.Time      // since when
 	err     error          // why
+	watch   watch
 }
 
 // lostGrace is how long a bridge may be out of reach before it is worth a line: it is for a moment whenever it is made or
@@ -59,6 +60,8 @@ type (
 		conn    *openflow.Conn
 		entries []openflow.Entry
 		err     error
+		// unwatched: the switch does not report changes.
+		unwatched bool
 	}
 )
 
@@ -69,12 +72,14 @@ func (a *Agent) converge(ctx context.Context) {
 		return // the switch has not been seen yet; there is nothing to decide on
 	}
 	for _, o := range a.world.Settle() {
+		a.memory.stale = true
 		a.compile(o)
 	}
 	a.linkBridges(ctx)
 	a.syncTunnels(ctx)
 	a.askMissing(ctx)
 	a.askItems(ctx)
+	a.compareUnwatched(ctx)
 	a.apply(ctx)
 	a.removeMarked(ctx)
 	a.reportPorts(ctx)
@@ -151,11 +156,8 @@ func (a *Agent) bridgeLinked(ctx context.Context, e linked) {
 		a.wakeUp(b.lost.Add(lostGrace))
 		return
 	}
-	conn := e.link.Conn // b.conn belongs to the loop, and may be gone before the goroutine looks
-	a.work.Go(func() {
-		entries, err := conn.Flows(ctx, openflow.Filter{Table: openflow.AllTables})
-		a.inbox.put(dumped{e.bridge, conn, entries, err})
-	})
+	b.watch = watch{fights: retries[openflow.Key]{}}
+	a.dump(ctx, e.bridge, true)
 }
 
 func (a *Agent) bridgeDumped(e dumped) {
@@ -168,7 +170,18 @@ func (a *Agent) bridgeDumped(e dumped) {
 		_ = b.conn.Close() // the supervisor makes a new one
 		return
 	}
+	first := !b.tracker.Known()
 	b.tracker.Have(e.entries)
+	a.observe(e.bridge, b, b.watch.early)
+	b.watch.dumping, b.watch.early = false, nil
+	if e.unwatched || !b.watch.next.IsZero() {
+		b.watch.next = time.Now().Add(compareEvery)
+		a.wakeUp(b.watch.next)
+	}
+	if !first {
+		a.compared(e.bridge, b)
+		return
+	}
 	if e.bridge == a.cfg.World.IntegrationBridge {
 		a.adopt(e.entries)
 	}
@@ -232,12 +245,12 @@ func (a *Agent) plan() *plan {
 		}
 	}
 	for name, b := range a.wiring.bridges {
-		if b.conn == nil {
-			continue
+		if b.conn == nil || b.watch.dumping {
+			continue // a dump must not cross what it is compared with
 		}
 		var ready []delta.Change
 		for _, c := range b.tracker.Changes() {
-			if !a.wiring.retries.waiting(c.Owner, now) {
+			if !a.wiring.retries.waiting(c.Owner, now) && !b.watch.fights.waiting(c.Key, now) {
 				ready = append(ready, c)
 			}
 		}
@@ -372,6 +385,7 @@ func (a *Agent) sweep() {
 	if a.swept || !a.inSync() {
 		return
 	}
+	a.world.Confirmed()
 	total := 0
 	for name, b := range a.wiring.bridges {
 		if b.conn == nil || !b.tracker.Known() {

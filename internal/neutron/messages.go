@@ -80,6 +80,11 @@ type FDBEntry struct {
 // Flood says whether the entry stands for "send broadcasts here", which Neutron writes as the all-zero pair.
 func (e FDBEntry) Flood() bool { return e == FDBEntry{IP: netip.IPv4Unspecified()} }
 
+// MarshalJSON implements json.Marshaler.
+func (e FDBEntry) MarshalJSON() ([]byte, error) {
+	return json.Marshal([2]string{e.MAC.String(), e.IP.String()})
+}
+
 // UnmarshalJSON implements json.Unmarshaler. The wire form is a list of two strings.
 func (e *FDBEntry) UnmarshalJSON(b []byte) error {
 	var pair []string

@@ -48,6 +48,15 @@ func (l *List[T]) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
+// MarshalJSON implements json.Marshaler: what it writes, UnmarshalJSON reads.
+func (l List[T]) MarshalJSON() ([]byte, error) {
+	wrapped := make([]nested[T], len(l))
+	for i, v := range l {
+		wrapped[i].Data = v
+	}
+	return json.Marshal(wrapped)
+}
+
 // Maybe is an object inside another object that may be absent or null.
 type Maybe[T any] struct {
 	Value *T
@@ -64,6 +73,14 @@ func (m *Maybe[T]) UnmarshalJSON(b []byte) error {
 		m.Value = &wrapped.Data
 	}
 	return nil
+}
+
+// MarshalJSON implements json.Marshaler.
+func (m Maybe[T]) MarshalJSON() ([]byte, error) {
+	if m.Value == nil {
+		return []byte("null"), nil
+	}
+	return json.Marshal(nested[T]{*m.Value})
 }
 
 // EmbeddedJSON is a JSON object that Neutron carries as a string inside JSON, as it does for binding profiles.

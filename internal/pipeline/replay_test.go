@@ -67,6 +67,7 @@ func TestReplay(t *testing.T) {
 						}
 						t.Errorf("%s at %q after %q:\n%s", host, s.Checkpoint, s.Steps, b.String())
 					}
+					h.recalls(t)
 				}
 			}
 		})

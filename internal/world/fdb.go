@@ -16,13 +16,23 @@ import (
 type fdb struct {
 	// told: the server has sent entries for this segment since it has ports here. Before that nothing is known, which is
 	// not the same as nothing being there.
-	told  bool
+	told bool
+	// known: it has done so at some time, or had in an earlier run.
+	known bool
 	flood map[netip.Addr]bool // endpoints that get broadcasts
 	// at holds, for each address, the endpoints it was announced at, oldest first. A VM that moves is announced at its
 	// new host before it is taken back at the old one.
 	at map[neutron.MAC][]station
 	// uses counts the entries above by endpoint.
 	uses map[netip.Addr]int
+	// doubted are entries that may be out of date: from an earlier run, or from before news were missed. They stay in
+	// force until the server has told about the segment again.
+	doubted map[doubted]bool
+}
+
+type doubted struct {
+	endpoint netip.Addr
+	entry    neutron.FDBEntry
 }
 
 type station struct {
@@ -31,7 +41,31 @@ type station struct {
 }
 
 func newFDB() fdb {
-	return fdb{flood: map[netip.Addr]bool{}, at: map[neutron.MAC][]station{}, uses: map[netip.Addr]int{}}
+	return fdb{flood: map[netip.Addr]bool{}, at: map[neutron.MAC][]station{}, uses: map[netip.Addr]int{}, doubted: map[doubted]bool{}}
+}
+
+// entries lists all that is known, in a stable order.
+func (f *fdb) entries() []doubted {
+	var out []doubted
+	for _, e := range slices.SortedFunc(maps.Keys(f.flood), netip.Addr.Compare) {
+		out = append(out, doubted{e, neutron.FDBEntry{IP: netip.IPv4Unspecified()}})
+	}
+	for _, mac := range f.stations() {
+		for _, s := range f.at[mac] {
+			for _, ip := range s.ips {
+				out = append(out, doubted{s.endpoint, neutron.FDBEntry{MAC: mac, IP: ip}})
+			}
+		}
+	}
+	return out
+}
+
+// doubt says that what is known may be out of date.
+func (f *fdb) doubt() {
+	f.told = false
+	for _, e := range f.entries() {
+		f.doubted[e] = true
+	}
 }
 
 func (f *fdb) stations() []neutron.MAC {
@@ -55,6 +89,7 @@ func (f *fdb) use(endpoint netip.Addr, n int) {
 }
 
 func (f *fdb) add(endpoint netip.Addr, e neutron.FDBEntry) {
+	delete(f.doubted, doubted{endpoint, e})
 	if e.Flood() {
 		if !f.flood[endpoint] {
 			f.flood[endpoint] = true
@@ -80,6 +115,7 @@ func (f *fdb) add(endpoint netip.Addr, e neutron.FDBEntry) {
 
 // remove takes an entry back; a station without addresses is gone.
 func (f *fdb) remove(endpoint netip.Addr, e neutron.FDBEntry) {
+	delete(f.doubted, doubted{endpoint, e})
 	if e.Flood() {
 		if f.flood[endpoint] {
 			delete(f.flood, endpoint)
@@ -118,7 +154,7 @@ func ParseStation(id string) (SegmentKey, neutron.MAC, bool) {
 // the first port comes up.
 func (w *World) FDBAdd(m *neutron.FDBAdd) {
 	w.eachEntry(m.Networks, func(s *Segment, endpoint netip.Addr, e neutron.FDBEntry) {
-		s.fdb.told = true
+		s.fdb.told, s.fdb.known = true, true
 		s.fdb.add(endpoint, e)
 	})
 }
@@ -207,18 +243,41 @@ func (s *Segment) Station(mac neutron.MAC) (Station, bool) {
 }
 
 // TunnelUp takes the announcement of another host's endpoint.
-func (w *World) TunnelUp(e Endpoint) { w.setEndpoint(e, true) }
+func (w *World) TunnelUp(e Endpoint) {
+	w.setEndpoint(e, true)
+	if _, known := w.endpoints[e]; known {
+		w.news++
+		w.endpoints[e] = w.news
+	}
+}
 
 // TunnelGone takes it back.
 func (w *World) TunnelGone(e Endpoint) { w.setEndpoint(e, false) }
 
+// Now stands for this moment, for [World.Tunnels].
+func (w *World) Now() uint64 { return w.news }
+
+// Tunnels takes the server's whole list of the endpoints of one type, that it was asked for at a moment: an endpoint that
+// was heard of before and is not in the list is gone.
+func (w *World) Tunnels(tunnelType string, endpoints []netip.Addr, asked uint64) {
+	for e, heard := range w.endpoints {
+		if e.Type == tunnelType && heard <= asked && !slices.Contains(endpoints, e.IP) {
+			w.TunnelGone(e)
+		}
+	}
+	for _, ip := range endpoints {
+		w.TunnelUp(Endpoint{tunnelType, ip})
+	}
+}
+
 func (w *World) setEndpoint(e Endpoint, up bool) {
 	if !e.IP.IsValid() || e.IP == w.Config.LocalIP || e.IP.Is4() != w.Config.LocalIP.Is4() ||
-		!slices.Contains(w.Config.TunnelTypes, e.Type) || w.endpoints[e] == up {
+		!slices.Contains(w.Config.TunnelTypes, e.Type) || (w.endpoints[e] > 0) == up {
 		return
 	}
 	if up {
-		w.endpoints[e] = true
+		w.news++
+		w.endpoints[e] = w.news
 	} else {
 		delete(w.endpoints, e)
 	}
@@ -254,7 +313,7 @@ func (w *World) WantedEndpoints() []Endpoint {
 // Wanted says whether a tunnel to the endpoint is needed.
 func (w *World) Wanted(e Endpoint) bool {
 	if !w.Config.L2Population {
-		return w.endpoints[e]
+		return w.endpoints[e] > 0
 	}
 	for _, s := range w.segments {
 		if s.Type == e.Type && s.fdb.uses[e.IP] > 0 {
@@ -268,7 +327,7 @@ func (w *World) Wanted(e Endpoint) bool {
 // of its type gets them, so that a station nobody told about is still found.
 func (w *World) FloodTo(s *Segment) []Endpoint {
 	var out []Endpoint
-	if w.Config.L2Population && s.fdb.told {
+	if w.Config.L2Population && s.fdb.known {
 		for _, ip := range slices.SortedFunc(maps.Keys(s.fdb.flood), netip.Addr.Compare) {
 			out = append(out, Endpoint{s.Type, ip})
 		}

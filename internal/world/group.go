@@ -152,6 +152,9 @@ func (w *World) need(p *Port, groups []string) {
 			}
 			w.groups[id] = g
 			w.missing[Item{Kind: neutron.KindSecurityGroup, ID: id}] = true
+			if sg := w.recalled.groups[id]; sg != nil {
+				w.learnGroup(g, sg)
+			}
 		}
 		g.ports[p.ID] = true
 	}

@@ -45,6 +45,7 @@ func (w *World) use(c Conjunction, addresses bool) {
 		r = &remote{id: c.Remote, addresses: addresses, peers: map[Peer]int{}, conjunctions: map[Conjunction]bool{}}
 		w.remotes[c.Remote] = r
 		w.missing[r.item()] = true
+		w.recallRemote(r)
 		for _, m := range w.members {
 			if !addresses && slices.Contains(m.groups, r.id) {
 				w.addPeers(r, m.peers)

@@ -30,6 +30,8 @@ type Port struct {
 	// group: what was in force stays so.
 	Groups []string
 
+	askedAt, heard uint64 // when the last question left, and when the details came; see World.news
+
 	unknown bool // the server's last answer was that it does not know the port
 	moved   bool // its binding was active on this host, and is now on another
 
@@ -278,7 +280,7 @@ func (w *World) settlePort(id string) {
 		return
 	}
 	if p == nil {
-		p = &Port{ID: id}
+		p = &Port{ID: id, Details: w.recalled.ports[id]}
 		w.ports[id] = p
 	}
 	if here == nil || p.VIF != nil && p.VIF.Interface != here.Interface {
@@ -354,7 +356,8 @@ func (w *World) Missing() []string {
 	var ids []string
 	for id, p := range w.ports {
 		if p.VIF != nil && !p.Asked && !p.Answered {
-			p.Asked = true
+			w.news++
+			p.Asked, p.askedAt = true, w.news
 			ids = append(ids, id)
 		}
 	}
@@ -367,7 +370,11 @@ func (w *World) Missing() []string {
 func (w *World) Ports(asked []string, found []neutron.Port) {
 	for _, id := range asked {
 		if p := w.ports[id]; p != nil {
-			p.Asked, p.Answered, p.unknown = false, true, p.Details == nil
+			p.Asked, p.Answered = false, true
+			if p.heard < p.askedAt && !slices.ContainsFunc(found, func(d neutron.Port) bool { return d.ID == id }) {
+				p.Details = nil // deleted while nobody listened
+			}
+			p.unknown = p.Details == nil
 			w.touched[id] = true
 		}
 	}
@@ -402,7 +409,8 @@ func (w *World) learn(d *neutron.Port) {
 		return
 	}
 	p.moved = p.moved && !w.boundHere(d) || p.Details != nil && w.boundHere(p.Details) && w.leftBehind(d)
-	p.Details, p.Answered, p.unknown = d, true, false
+	w.news++
+	p.Details, p.Answered, p.unknown, p.heard = d, true, false, w.news
 	w.touched[d.ID] = true
 }
 
@@ -427,4 +435,7 @@ func (w *World) Doubt() {
 		p.Answered = false
 	}
 	w.doubtFilters()
+	for _, s := range w.segments {
+		s.fdb.doubt()
+	}
 }

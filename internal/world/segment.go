@@ -109,6 +109,7 @@ func (w *World) join(p *Port) {
 		}
 		info := p.Details.BindingLevels[len(p.Details.BindingLevels)-1].Segment.Value
 		s = &Segment{Key: key, Type: info.NetworkType, Physnet: info.PhysicalNetwork, VLAN: vlan, ports: map[string]bool{}, fdb: newFDB()}
+		w.recallStations(s)
 		w.segments[key] = s
 		w.markSegment(key, s)
 	}

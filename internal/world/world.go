@@ -62,7 +62,7 @@ type World struct {
 	deleted   map[string]time.Time // tombstones, by id
 	segments  map[SegmentKey]*Segment
 	vlans     vlans
-	endpoints map[Endpoint]bool   // of other hosts, as the server announced them
+	endpoints map[Endpoint]uint64 // of other hosts, as the server announced them, and when
 	tunnels   map[string]Endpoint // by the name of their port, all that there ever were
 
 	groups  map[string]*group  // security groups that ports here have
@@ -72,7 +72,7 @@ type World struct {
 	groupOf map[string]string  // group of a rule
 	ids     conjunctionIDs
 	missing map[Item]bool // to be asked about
-	// news counts what was heard about rules and members, so that an answer can be told from what came after the question.
+	// news counts what was heard and asked, so that an answer can be told from what came after the question.
 	news uint64
 	// asking counts questions about members on their way; passed are revisions of ports that were pushed meanwhile, so
 	// that an answer does not bring back what was said before.
@@ -81,6 +81,8 @@ type World struct {
 	strangers strangers
 	closed    bool     // see Closed
 	fresh     []uint16 // local VLANs given to segments that did not have them before
+
+	recalled recalled // from an earlier run
 
 	touched       map[string]bool // ports to look at again
 	touchedGroups map[string]bool
@@ -92,7 +94,7 @@ func New(cfg Config) *World {
 	return &World{
 		Config: cfg, View: ovsdb.NewView(),
 		ports: map[string]*Port{}, vifs: map[ovsdb.UUID]vif{}, vifsOf: map[string]map[ovsdb.UUID]bool{}, deleted: map[string]time.Time{},
-		segments: map[SegmentKey]*Segment{}, vlans: newVLANs(), endpoints: map[Endpoint]bool{}, tunnels: map[string]Endpoint{},
+		segments: map[SegmentKey]*Segment{}, vlans: newVLANs(), endpoints: map[Endpoint]uint64{}, tunnels: map[string]Endpoint{},
 		groups: map[string]*group{}, remotes: map[string]*remote{}, members: map[string]*member{}, peers: map[Peer][]string{},
 		groupOf: map[string]string{}, ids: newConjunctionIDs(), missing: map[Item]bool{}, passed: map[string]int64{},
 		touched: map[string]bool{}, touchedGroups: map[string]bool{}, dirty: map[Object]bool{},

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"errors"
+	"io/fs"
+	"log/slog"
+	"time"
+
+	"github.com/patchbay-sdn/patchbay/internal/snapshot"
+	"github.com/patchbay-sdn/patchbay/internal/world"
+)
+
+// memory is where the written copy of the world stands. It is owned by the loop.
+type memory struct {
+	stale  bool // the world has changed since it was written
+	saving bool
+	next   time.Time // not before
+}
+
+// saved: the snapshot was written, or not.
+type saved struct{ err error }
+
+// savePause separates snapshots: after it a change is on disk, and no burst of changes writes more often.
+const savePause = 5 * time.Second
+
+// recall reads what an earlier run wrote down.
+func (a *Agent) recall() {
+	if a.cfg.Snapshot == "" {
+		return
+	}
+	m := &world.Memory{}
+	written, err := snapshot.Load(a.cfg.Snapshot, world.MemoryVersion, m)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return // the first start
+	case err != nil:
+		a.log.Warn("starting without memory", "err", err)
+		return
+	}
+	a.world.Recall(m)
+	a.log.Info("remembering what the server said last", "ports", len(m.Ports), "groups", len(m.Groups), "written", written)
+}
+
+// remember writes the world down once it has changed and is in sync: what is wrong or half known is not worth keeping.
+func (a *Agent) remember() {
+	if a.cfg.Snapshot == "" || !a.memory.stale || a.memory.saving {
+		return
+	}
+	if now := time.Now(); now.Before(a.memory.next) {
+		a.wakeUp(a.memory.next)
+		return
+	} else if a.memory.next = now.Add(savePause); !a.inSync() {
+		a.wakeUp(a.memory.next)
+		return
+	}
+	a.memory.stale, a.memory.saving = false, true
+	m, now := a.world.Memory(), time.Now()
+	a.work.Go(func() { a.inbox.put(saved{snapshot.Save(a.cfg.Snapshot, world.MemoryVersion, m, now)}) })
+}
+
+func (a *Agent) memorySaved(e saved) {
+	a.memory.saving = false
+	if e.err != nil {
+		a.memory.stale = true
+		a.repeats.log(a.log, slog.LevelWarn, "what the server said cannot be written down", "err", e.err)
+		return
+	}
+	a.repeats.forget("what the server said cannot be written down")
+}
+
+// rememberLast writes down what changed shortly before the end.
+func (a *Agent) rememberLast() {
+	if a.cfg.Snapshot == "" || !a.memory.stale || a.memory.saving || !a.inSync() {
+		return
+	}
+	if err := snapshot.Save(a.cfg.Snapshot, world.MemoryVersion, a.world.Memory(), time.Now()); err != nil {
+		a.log.Warn("what the server said cannot be written down", "err", err)
+	}
+}

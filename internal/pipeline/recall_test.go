@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline_test
+
+import (
+	"encoding/json"
+	"slices"
+	"testing"
+
+	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+	"github.com/patchbay-sdn/patchbay/internal/pipeline"
+	"github.com/patchbay-sdn/patchbay/internal/world"
+)
+
+// recalls checks that a host that starts again with its switch as it is, with its memory and without a server, wants the
+// same flows. A port of which the server knows nothing any more is not remembered: it has no filters and no flows to keep.
+func (h *replay) recalls(t *testing.T) {
+	t.Helper()
+	data, err := json.Marshal(h.w.Memory())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &world.Memory{}
+	if err := json.Unmarshal(data, m); err != nil {
+		t.Fatal(err)
+	}
+	w := world.New(h.w.Config)
+	w.Recall(m)
+	w.Switch(whole(h.db.View()))
+	collect := func(into map[pipeline.Flow]bool, flows []pipeline.Flow) {
+		for _, f := range flows {
+			f.Reason = ""
+			into[f] = true
+		}
+	}
+	compiled := map[world.Object][]pipeline.Flow{}
+	for objects := w.Everything(); len(objects) > 0; objects = w.Settle() {
+		for _, o := range objects {
+			compiled[o] = pipeline.Compile(w, h.s, o).Flows
+		}
+	}
+	got := map[pipeline.Flow]bool{}
+	for _, flows := range compiled {
+		collect(got, flows)
+	}
+	want := map[pipeline.Flow]bool{}
+	for o, flows := range h.flows {
+		if p := h.w.Port(o.ID); o.Kind == world.KindPort && (p == nil || p.Details == nil || p.Wiring.State == world.Moved) {
+			continue
+		}
+		collect(want, flows)
+	}
+	for f := range want {
+		if !got[f] {
+			t.Errorf("%s: not recalled: %s", h.host, f.Entry)
+		}
+	}
+	for f := range got {
+		if !want[f] {
+			t.Errorf("%s: recalled, but was not so: %s", h.host, f.Entry)
+		}
+	}
+}
+
+// whole is everything that a view holds, as the first batch of a connection.
+func whole(v *ovsdb.View) *ovsdb.Batch {
+	b := &ovsdb.Batch{Seq: 1, Kind: ovsdb.Initial}
+	for _, x := range slices.Collect(v.Bridges()) {
+		b.Bridges = append(b.Bridges, ovsdb.Diff[ovsdb.Bridge]{New: x})
+	}
+	for _, x := range slices.Collect(v.Ports()) {
+		b.Ports = append(b.Ports, ovsdb.Diff[ovsdb.Port]{New: x})
+	}
+	for _, x := range slices.Collect(v.Interfaces()) {
+		b.Interfaces = append(b.Interfaces, ovsdb.Diff[ovsdb.Interface]{New: x})
+	}
+	return b
+}
