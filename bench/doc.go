@@ -22,5 +22,5 @@
 //	PATCHBAY_BENCH_RUNS=1    how often what is compared by medians is done; 3 or 5 times otherwise
 //	PATCHBAY_BENCH_PORTS=40  how many ports are plugged at once for the comparison; 100 otherwise
 //
-// One part alone: go test -tags bench -run 'TestWiring/(plug|bad|push|size|scale)' ./bench/
+// One part alone: go test -tags bench -run 'TestWiring/(same|push|plug|bad|size|scale)' ./bench/
 package bench

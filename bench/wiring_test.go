@@ -68,6 +68,7 @@ func TestWiring(t *testing.T) {
 		b.table.print(os.Stdout, fmt.Sprintf("load average before %s, after %s; took %s", before, loadAverage(), time.Since(began).Round(time.Second)))
 	}()
 	b.prepare(t)
+	t.Run("same", b.same)
 	t.Run("push", b.pushes)
 	t.Run("plug", b.plugging)
 	t.Run("bad", b.badNeighbours)
