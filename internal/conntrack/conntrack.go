@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package conntrack removes tracked connections: those that the flows have marked as revoked, or all of a zone that is
+// about to be used for another network.
+//
+// Where the connections are depends on the datapath. The kernel's are reached by netlink, with the kernel doing the
+// comparing of marks. The userspace datapath's live inside ovs-vswitchd and are reached through its control socket, as
+// ovs-appctl does.
+//
+// A connection is removed a moment after it was seen. In the kernel it carries an identity, by which a new connection
+// with the same addresses and ports that came in between is told apart. The userspace datapath has none: there such a
+// connection is removed too, and is tracked again from its next packet if the rules allow it.
+package conntrack
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// revokedMark is the bit of ct_mark that says: no rule allows this connection any more.
+const revokedMark = 0x1
+
+const (
+	// callTimeout bounds one request to the switch or the kernel. A dump of a zone with 100,000 connections keeps
+	// ovs-vswitchd busy for a second or two.
+	callTimeout = 15 * time.Second
+	// maxHeld bounds what is remembered between seeing connections and removing them; if there are more, another pass
+	// follows.
+	maxHeld = 100_000
+	// maxPasses ends the chase after a zone that fills as fast as it is emptied.
+	maxPasses = 20
+	// batch is how many removals are on their way at once.
+	batch = 32
+)
+
+// Remover removes tracked connections. Its methods may be called at any time, one at a time or side by side: they hold
+// nothing open in between, so that a restarted switch is found again.
+type Remover interface {
+	// FlushZone removes all connections of a zone.
+	FlushZone(ctx context.Context, zone uint16) error
+	// RemoveMarked removes the connections of a zone that are marked as revoked and returns how many it removed. A
+	// connection is marked by the first packet that meets the changed flows, so one that is idle is not found until it
+	// speaks. In the userspace datapath of older switches those of ICMPv6 stay (see canFlush).
+	RemoveMarked(ctx context.Context, zone uint16) (int, error)
+}
+
+// New returns the Remover for bridges of the given datapath_type. The empty type is the kernel's, as in the database.
+// RunDir is where ovs-vswitchd has its control socket and pid file; the kernel's Remover does not need it.
+func New(datapathType, runDir string) (Remover, error) {
+	switch datapathType {
+	case "", "system":
+		return kernel{}, nil
+	case "netdev":
+		return userspace{runDir: runDir, datapath: "netdev@ovs-netdev"}, nil
+	}
+	return nil, fmt.Errorf("tracked connections of a datapath of type %q cannot be removed: neither system nor netdev", datapathType)
+}
