@@ -185,7 +185,7 @@ func (c *control) marked(zone uint16, version [3]int) (tuples []string, more boo
 			if bad == nil {
 				bad = fmt.Errorf("%w: %.200q", unread, line)
 			}
-			return nil //nolint:nilerr // kept in bad
+			return nil
 		}
 		switch {
 		case e.zone != zone || e.mark&revokedMark == 0 || !canFlush(e, version):
