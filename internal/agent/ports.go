@@ -20,6 +20,7 @@ import (
 // ports is what has been asked and told about ports. It is owned by the loop.
 type ports struct {
 	asking  int // questions on their way
+	perCall int // ports in the next question; the first is small, so that the first ports need not wait for the last
 	retries retries[string]
 	// groups bounds how many ports are asked about together with one whose question was refused.
 	groups map[string]int
@@ -32,7 +33,7 @@ type ports struct {
 }
 
 func newPorts() ports {
-	return ports{retries: retries[string]{}, groups: map[string]int{}, changed: map[string]bool{}, told: map[string]told{}, lines: map[string]*timeline{}}
+	return ports{perCall: firstPerCall, retries: retries[string]{}, groups: map[string]int{}, changed: map[string]bool{}, told: map[string]told{}, lines: map[string]*timeline{}}
 }
 
 // told is a status that the server knows, of one incarnation of a port.
@@ -76,11 +77,13 @@ type (
 )
 
 const (
-	maxAsking  = 2   // questions at a time
-	maxPerCall = 100 // ports in one question
+	maxAsking    = 2   // questions at a time
+	firstPerCall = 5   // ports in the first question of many
+	maxPerCall   = 100 // ports in one question
 )
 
-// askMissing asks the server about the ports that it has not told us about, many at a time.
+// askMissing asks the server about the ports that it has not told us about, many at a time: few at first, then twice
+// as many with every answer, while those that were answered are being wired.
 func (a *Agent) askMissing(ctx context.Context) {
 	if a.versions == nil || a.ports.asking >= maxAsking {
 		return
@@ -96,7 +99,14 @@ func (a *Agent) askMissing(ctx context.Context) {
 		}
 	}
 	a.world.Unanswered(early)
+	if len(ready) == 0 && a.ports.asking == 0 {
+		a.ports.perCall = firstPerCall
+	}
 	for _, ids := range a.questions(ready) {
+		if a.ports.asking >= maxAsking {
+			a.world.Unanswered(ids) // their turn comes with the next answer
+			continue
+		}
 		a.ports.asking++
 		a.work.Go(func() {
 			objects, err := a.server.BulkPull(ctx, a.versions, neutron.KindPort, map[string]any{"id": ids})
@@ -113,7 +123,7 @@ func (a *Agent) askMissing(ctx context.Context) {
 func (a *Agent) questions(ids []string) [][]string {
 	bySize := map[int][]string{}
 	for _, id := range ids {
-		size := cmp.Or(a.ports.groups[id], maxPerCall)
+		size := min(cmp.Or(a.ports.groups[id], maxPerCall), a.ports.perCall)
 		bySize[size] = append(bySize[size], id)
 	}
 	var out [][]string
@@ -155,6 +165,7 @@ func (a *Agent) answered(e askedAbout) {
 		return
 	}
 	a.repeats.forget("the server does not tell about ports, asking again")
+	a.ports.perCall = min(2*a.ports.perCall, maxPerCall)
 	for _, id := range e.ids {
 		a.ports.retries.forget(id)
 		delete(a.ports.groups, id)
