@@ -144,14 +144,15 @@ func (w *World) markTunnel(e Endpoint) {
 // Settle works out what follows from the news and returns the objects that may have changed, in a stable order: bridges,
 // ports, segments, tunnels, stations, peers, interfaces. An object that is gone is returned too; it compiles to nothing.
 func (w *World) Settle() []Object {
-	for id := range w.touchedGroups {
-		w.settleGroup(id)
+	// A port may bring in a group about which something is remembered, and a group changes its ports.
+	for len(w.touchedGroups)+len(w.touched) > 0 {
+		for id := range take(&w.touchedGroups) {
+			w.settleGroup(id)
+		}
+		for id := range take(&w.touched) {
+			w.settlePort(id)
+		}
 	}
-	clear(w.touchedGroups)
-	for id := range w.touched {
-		w.settlePort(id)
-	}
-	clear(w.touched)
 	w.settleSegments()
 	w.settleFilters()
 	out := make([]Object, 0, len(w.dirty))
@@ -160,6 +161,13 @@ func (w *World) Settle() []Object {
 	}
 	clear(w.dirty)
 	slices.SortFunc(out, Object.Compare)
+	return out
+}
+
+// take empties a set and returns what was in it.
+func take(set *map[string]bool) map[string]bool {
+	out := *set
+	*set = map[string]bool{}
 	return out
 }
 
