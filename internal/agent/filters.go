@@ -179,7 +179,7 @@ func (a *Agent) adopt(entries []openflow.Entry) {
 	open := false
 	var ids []uint32
 	for _, e := range entries {
-		if e.Table() == 0 && e.Priority() == 0 {
+		if e.Table() == 0 && e.Priority() == 0 && e.Cookie() != 0 { // without a cookie it is that of a new bridge
 			f, err := e.Flow()
 			open = open || err == nil && len(f.Match) == 0 && len(f.Actions) > 0
 		}

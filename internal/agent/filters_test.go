@@ -340,11 +340,12 @@ func TestWhatIsFoundOnTheBridge(t *testing.T) {
 		}
 		return e
 	}
+	const normal = "table=0,priority=0,actions=NORMAL"
 	const drop, open, high = "table=0,priority=0,actions=drop", "table=0,priority=0,cookie=0x7,actions=resubmit(,59)", "table=0,priority=1,actions=drop"
 	for _, c := range []struct {
 		flows  []string
 		closed bool
-	}{{nil, true}, {[]string{drop}, true}, {[]string{open}, false}, {[]string{high}, true}, {[]string{high, open}, false}} {
+	}{{nil, true}, {[]string{drop}, true}, {[]string{open}, false}, {[]string{high}, true}, {[]string{high, open}, false}, {[]string{normal}, true}} {
 		a, _, _ := filtering(t, &cloud{}, nil, 0)
 		var entries []openflow.Entry
 		for _, f := range c.flows {
