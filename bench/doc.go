@@ -9,8 +9,10 @@
 //     and the measured host keeps one plugged all the time: the network is known there and its tunnel exists.
 //   - CPU is what the kernel counts for the agent's process and all helpers started for it, dead ones included. The children
 //     of a process that detached from the agent and ended meanwhile are missing, to the Python agent's advantage.
-//   - The agents and the floor take turns where the times are compared, and medians are compared: load on the machine
-//     from outside falls on all of them. The load average stands above the table.
+//   - Patchbay and the floor take turns where times are compared, and medians are compared: load on the machine from
+//     outside falls on both. The Python agent takes one turn at the end. The load average stands above the table.
+//   - The floor asks about many ports in two ways (see floor.Batches); the better figure counts. That it leaves the flows,
+//     rows and calls that Patchbay makes of a port is tested first.
 //   - Memory is the resident set of the process, and for pushes how it grows over 10,000 of them after 10,000 others;
 //     a benchmark beside it counts the bytes on the heap that stay after a garbage collection.
 //

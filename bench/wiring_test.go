@@ -48,11 +48,13 @@ type bench struct {
 	table table
 	many  int          // ports at once
 	floor *floor.Floor // while it runs
-	pool  []ports.Port // bound to the host and DOWN
+	// batches is how the next floor asks.
+	batches floor.Batches
+	pool    []ports.Port // bound to the host and DOWN
 }
 
 func TestWiring(t *testing.T) {
-	b := &bench{many: number("PATCHBAY_BENCH_PORTS", 100)}
+	b := &bench{batches: floor.FewFirst, many: number("PATCHBAY_BENCH_PORTS", 100)}
 	if dir := os.Getenv("PATCHBAY_BENCH_LAB"); dir != "" {
 		l, err := lab.Open(lab.Options{Dir: dir})
 		if err != nil {
@@ -190,7 +192,7 @@ func (b *bench) use(t *testing.T, kind lab.AgentKind) {
 		t.Fatal(err)
 	}
 	if kind == "" {
-		f, err := floor.Start(t.Context(), b.lab, b.host)
+		f, err := floor.Start(t.Context(), b.lab, b.host, b.batches)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -203,37 +205,46 @@ func (b *bench) use(t *testing.T, kind lab.AgentKind) {
 	b.plug(t, b.fill(t, 1)) // in sync when it answers to this
 }
 
-// plugging compares one port and many at once.
+// plugging compares one port and many at once. The Python agent takes one turn, after the others: it is not what times are
+// compared with, and its CPU is far from the limit.
 func (b *bench) plugging(t *testing.T) {
+	const fewFirst, allAtOnce lab.AgentKind = "floor, few first", "floor, all at once"
 	var one, first, all, used = map[lab.AgentKind][]time.Duration{}, map[lab.AgentKind][]time.Duration{}, map[lab.AgentKind][]time.Duration{}, map[lab.AgentKind][]time.Duration{}
-	measure := func(kind lab.AgentKind) {
+	measure := func(name, kind lab.AgentKind) {
 		b.use(t, kind)
 		for range singles {
-			one[kind] = append(one[kind], b.plug(t, b.fill(t, 1)).all)
+			one[name] = append(one[name], b.plug(t, b.fill(t, 1)).all)
 		}
 		o := b.plug(t, b.fill(t, b.many))
-		t.Logf("%q: one %v, %d ports: first %v, all %v, CPU %v", kind, one[kind], b.many, o.first, o.all, o.cpu)
-		first[kind], all[kind], used[kind] = append(first[kind], o.first), append(all[kind], o.all), append(used[kind], o.cpu)
+		t.Logf("%s: one %v, %d ports: first %v, all %v, CPU %v", name, one[name], b.many, o.first, o.all, o.cpu)
+		first[name], all[name], used[name] = append(first[name], o.first), append(all[name], o.all), append(used[name], o.cpu)
 	}
 	for range runs(3) {
-		measure(lab.Patchbay)
-		measure("")
+		measure(lab.Patchbay, lab.Patchbay)
+		b.batches = floor.FewFirst
+		measure(fewFirst, "")
+		measure(lab.Patchbay, lab.Patchbay)
+		b.batches = floor.AllAtOnce
+		measure(allAtOnce, "")
 	}
-	measure(lab.Python)
+	measure(lab.Python, lab.Python)
 	b.use(t, lab.Patchbay)
 
-	oneFloor := median(one[""])
+	// The floor is the better of the two.
+	best := func(of map[lab.AgentKind][]time.Duration) time.Duration {
+		return min(median(of[fewFirst]), median(of[allAtOnce]))
+	}
 	compare := func(what string, of map[lab.AgentKind][]time.Duration, to time.Duration, limit float64, target string) {
 		patchbay := median(of[lab.Patchbay])
 		text, ratio := times(patchbay, to)
 		b.table.add(t, row{
-			what: what, python: ms(median(of[lab.Python])), floor: ms(median(of[""])), patchbay: ms(patchbay),
+			what: what, python: ms(median(of[lab.Python])), floor: ms(best(of)), patchbay: ms(patchbay),
 			ratio: text, target: target, met: ratio <= limit,
 		})
 	}
-	compare("one port, plug → ACTIVE", one, oneFloor, 1.5, "≤ 1.5 × floor")
-	compare(fmt.Sprintf("%d ports at once, first ACTIVE", b.many), first, oneFloor, 2, "≤ 2 × floor's one port")
-	compare(fmt.Sprintf("%d ports at once, all ACTIVE", b.many), all, median(all[""]), 1.3, "≤ 1.3 × floor")
+	compare("one port, plug → ACTIVE", one, best(one), 1.5, "≤ 1.5 × floor")
+	compare(fmt.Sprintf("%d ports at once, first ACTIVE", b.many), first, best(one), 2, "≤ 2 × floor's one port")
+	compare(fmt.Sprintf("%d ports at once, all ACTIVE", b.many), all, best(all), 1.3, "≤ 1.3 × floor")
 	python, patchbay := median(used[lab.Python]), median(used[lab.Patchbay])
 	text, ratio := times(python, patchbay)
 	b.table.add(t, row{

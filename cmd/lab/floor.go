@@ -22,6 +22,7 @@ const singles = 5
 func (c *cli) floor() *cobra.Command {
 	var f netFlags
 	var count int
+	batches := floor.FewFirst
 	cmd := &cobra.Command{
 		Use:   "floor HOST",
 		Short: "Measure the fastest wiring that the parts allow: one port, and many at once",
@@ -38,18 +39,20 @@ must be stopped. The ports are removed afterwards.`,
 			if err != nil {
 				return err
 			}
-			return measureFloor(ctx, l, h, n, count, func(format string, args ...any) { fmt.Fprintf(cmd.OutOrStdout(), format, args...) })
+			return measureFloor(ctx, l, h, n, count, batches, func(format string, args ...any) { fmt.Fprintf(cmd.OutOrStdout(), format, args...) })
 		}),
 	}
 	f.add(cmd)
 	cmd.Flags().IntVar(&count, "count", 100, "how many ports at once")
+	cmd.Flags().IntVar(&batches.First, "ask", batches.First, "how many ports the first question names; twice as many with every further one")
+	cmd.Flags().IntVar(&batches.Asking, "asking", batches.Asking, "how many questions are on their way at a time")
 	return cmd
 }
 
-func measureFloor(ctx context.Context, l *lab.Lab, h *lab.Host, n lab.Network, count int, print func(string, ...any)) error {
+func measureFloor(ctx context.Context, l *lab.Lab, h *lab.Host, n lab.Network, count int, batches floor.Batches, print func(string, ...any)) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	fl, err := floor.Start(ctx, l, h)
+	fl, err := floor.Start(ctx, l, h, batches)
 	if err != nil {
 		return err
 	}

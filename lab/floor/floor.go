@@ -29,11 +29,26 @@ const (
 	integration = "br-int"
 	tunnel      = "br-tun"
 
-	// pullSize is how many ports one question names: few enough for the first answer to come early, and many enough for
-	// the cost of a call not to matter.
-	pullSize = 20
 	// reportSize is the default of [DEFAULT] rpc_resources_processing_step.
 	reportSize = 20
+)
+
+// Batches is how a program asks about many ports that come at once. Rows and flows of all ports that are complete are always
+// written together, in one transaction and one bundle, as soon as they are complete; reports name what is in place, one
+// report at a time, since the server takes them one after the other.
+//
+// Which is best depends on what is looked at and on the server, so more than one is offered, and the floor under a figure
+// is the best of them.
+type Batches struct {
+	First, Most int // ports in the first question, doubled with every further one up to the most
+	Asking      int // questions at a time
+}
+
+var (
+	// FewFirst has the first ports up soon, because the server's answer takes as long as the ports in it.
+	FewFirst = Batches{First: 5, Most: 100, Asking: 2}
+	// AllAtOnce has the fewest calls.
+	AllAtOnce = Batches{First: 100, Most: 100, Asking: 8}
 )
 
 // Floor wires what is plugged into one host until it is closed.
@@ -48,6 +63,10 @@ type Floor struct {
 	work     sync.WaitGroup
 
 	// Owned by the loop.
+	batches Batches
+	size    int                  // ports in the next question
+	asking  int                  // questions on their way
+	ask     []string             // yet to be asked about
 	ports   map[ovsdb.UUID]*port // by interface
 	vlans   map[string]int       // by network
 	up      []string             // to be reported
@@ -73,7 +92,7 @@ type port struct {
 }
 
 // Start connects to everything, registers the host with the server, and wires from then on.
-func Start(ctx context.Context, l *lab.Lab, h *lab.Host) (*Floor, error) {
+func Start(ctx context.Context, l *lab.Lab, h *lab.Host, batches Batches) (*Floor, error) {
 	if kind, pid := h.Agent(); pid != 0 {
 		return nil, fmt.Errorf("the %s agent runs on %s; stop it first", kind, h.Name())
 	}
@@ -84,7 +103,7 @@ func Start(ctx context.Context, l *lab.Lab, h *lab.Host) (*Floor, error) {
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	f := &Floor{
 		server: neutron.NewServer(client, h.Name()), client: client, view: ovsdb.NewView(), bridges: map[string]*of.Conn{}, stop: stop,
-		ports: map[ovsdb.UUID]*port{}, vlans: map[string]int{},
+		batches: batches, size: batches.First, ports: map[ovsdb.UUID]*port{}, vlans: map[string]int{},
 		pulled: make(chan []neutron.Port), wired: make(chan []string), told: make(chan struct{}), failed: make(chan error),
 	}
 	if err := f.connect(ctx, running, h); err != nil {
@@ -183,6 +202,8 @@ func (f *Floor) loop(ctx context.Context) {
 			f.view.Apply(b)
 			f.plugged(ctx, b)
 		case found := <-f.pulled:
+			f.asking--
+			f.size = min(2*f.size, f.batches.Most)
 			for i := range found {
 				for _, p := range f.ports {
 					if p.id == found[i].ID {
@@ -201,6 +222,7 @@ func (f *Floor) loop(ctx context.Context) {
 			}
 			f.mu.Unlock()
 		}
+		f.pull(ctx)
 		f.wire(ctx)
 		f.tell(ctx)
 	}
@@ -222,9 +244,8 @@ func send[T any](ctx context.Context, c chan<- T, v T) {
 	}
 }
 
-// plugged asks about new interfaces and takes away what belonged to old ones.
+// plugged takes note of new interfaces and takes away what belonged to old ones.
 func (f *Floor) plugged(ctx context.Context, b *ovsdb.Batch) {
-	var ask []string
 	var gone []of.Message
 	for _, d := range b.Interfaces {
 		if d.New == nil {
@@ -246,7 +267,7 @@ func (f *Floor) plugged(ctx context.Context, b *ovsdb.Batch) {
 		if p == nil {
 			p = &port{id: id, mac: mac}
 			f.ports[d.New.UUID] = p
-			ask = append(ask, id)
+			f.ask = append(f.ask, id)
 		}
 		if row := f.view.PortOf(d.New.UUID); row != nil {
 			p.row = row.UUID
@@ -255,19 +276,29 @@ func (f *Floor) plugged(ctx context.Context, b *ovsdb.Batch) {
 			p.number = uint32(*n)
 		}
 	}
-	for ids := range slices.Chunk(ask, pullSize) {
+	if len(gone) > 0 {
+		f.do(ctx, "removing flows", func() error { return f.bridges[integration].Commit(ctx, gone) })
+	}
+}
+
+// pull asks about ports.
+func (f *Floor) pull(ctx context.Context) {
+	if len(f.ask) == 0 && f.asking == 0 {
+		f.size = f.batches.First
+	}
+	for len(f.ask) > 0 && f.asking < f.batches.Asking {
+		ids := slices.Clone(f.ask[:min(f.size, len(f.ask))])
+		f.ask = f.ask[len(ids):]
+		f.asking++
 		f.do(ctx, "asking about ports", func() error {
 			objects, err := f.server.BulkPull(ctx, f.versions, neutron.KindPort, map[string]any{"id": ids})
-			if err != nil {
-				return err
+			var found []neutron.Port
+			if err == nil {
+				found, err = neutron.DecodeAll[neutron.Port](neutron.KindPort, objects)
 			}
-			found, err := neutron.DecodeAll[neutron.Port](neutron.KindPort, objects)
 			send(ctx, f.pulled, found)
 			return err
 		})
-	}
-	if len(gone) > 0 {
-		f.do(ctx, "removing flows", func() error { return f.bridges[integration].Commit(ctx, gone) })
 	}
 }
 
