@@ -21,6 +21,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/patchbay-sdn/patchbay/internal/agent"
+	"github.com/patchbay-sdn/patchbay/internal/conntrack"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/observe"
 	"github.com/patchbay-sdn/patchbay/internal/options"
@@ -94,6 +95,10 @@ func startAgent(ctx context.Context, o *options.Options, log *slog.Logger, level
 	if err != nil {
 		return fmt.Errorf("[ovs] ovsdb_connection: %w", err)
 	}
+	connections, err := connectionTracking(o)
+	if err != nil {
+		return err
+	}
 	notifier := observe.NewNotifier(os.Getenv, os.Getpid())
 	a, err := agent.New(agent.Config{
 		Host:           o.Default.Host,
@@ -105,10 +110,11 @@ func startAgent(ctx context.Context, o *options.Options, log *slog.Logger, level
 		Dial: func(ctx context.Context, bridge string) (*openflow.Conn, error) {
 			return openflow.Dial(ctx, openflow.MgmtSocket(bridge), openflow.Config{})
 		},
-		Snapshot: filepath.Join(o.Default.StatePath, "patchbay.snapshot"),
-		Ping:     o.Default.RPCPingEnabled,
-		Log:      log,
-		Notifier: notifier,
+		Conntrack: connections,
+		Snapshot:  filepath.Join(o.Default.StatePath, "patchbay.snapshot"),
+		Ping:      o.Default.RPCPingEnabled,
+		Log:       log,
+		Notifier:  notifier,
 	}, database, func(onEvent func(messaging.Event)) (agent.Broker, error) {
 		return messaging.Open(brokerConfig(o, url, onEvent))
 	})
@@ -196,6 +202,19 @@ func worldConfig(o *options.Options) world.Config {
 		c.LocalIP, _ = netip.ParseAddr(o.OVS.LocalIP) // checked before
 	}
 	return c
+}
+
+// connectionTracking is where filters have connections forgotten; nil without filters.
+func connectionTracking(o *options.Options) (agent.Conntrack, error) {
+	if !worldConfig(o).Filter {
+		return nil, nil
+	}
+	socket := strings.TrimPrefix(openflow.MgmtSocket(o.OVS.IntegrationBridge), "unix:")
+	r, err := conntrack.New(o.OVS.DatapathType, filepath.Dir(socket))
+	if err != nil {
+		return nil, fmt.Errorf("[ovs] datapath_type: %w", err)
+	}
+	return r, nil
 }
 
 func settings(o *options.Options) pipeline.Settings {
