@@ -282,6 +282,12 @@ func (s *script) ask(f []string) {
 		if flow.Cookie != Cookie {
 			s.t.Errorf("%s has not our cookie", flow.String())
 		}
+		// What reads well must be the flow that it reads as: types of ICMP and ICMPv6 have one name.
+		if read, err := of.ParseFlow(flow.String()); err != nil {
+			s.t.Error(err)
+		} else if e, err := read.Entry(); err != nil || e != flows[k].Entry {
+			s.t.Errorf("%s reads as %s: %v", flow.String(), e, err)
+		}
 		if flows[k].Reason != reason {
 			reason = flows[k].Reason
 			s.out.WriteString("   # " + reason + "\n")

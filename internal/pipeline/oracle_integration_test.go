@@ -286,7 +286,7 @@ func TestPythonFirewall(t *testing.T) {
 			if !s.cfg.Filter {
 				t.Skip("without filters")
 			}
-			if strings.Contains(string(data), "The Python agent joins") {
+			if strings.Contains(string(data), "\n# Unlike Python") {
 				t.Skip("the script says what Python does instead")
 			}
 			p.compare(t, s.c)
@@ -361,7 +361,9 @@ func drawRule(t *rapid.T, id, group string, groups []string) neutron.SecurityGro
 			r.PortRangeMin, r.PortRangeMax = &lo, &hi
 		}
 	case "icmp", "ipv6-icmp", "icmpv6", "1", "58":
-		if rapid.Bool().Draw(t, "type") {
+		// ICMP of the other IP version has no types, and Python counts only the last of several rules then.
+		known := r.Protocol == "icmp" || (r.Protocol == "1") == (r.EtherType == "IPv4")
+		if known && rapid.Bool().Draw(t, "type") {
 			kind := rapid.SampledFrom([]int{0, 8, 128}).Draw(t, "kind")
 			r.PortRangeMin = &kind
 			if rapid.Bool().Draw(t, "code") {

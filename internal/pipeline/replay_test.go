@@ -57,7 +57,7 @@ func TestReplay(t *testing.T) {
 				for _, s := range r.Stages {
 					h.play(s.Events)
 					want := s.Want.Select(func(line string) bool { return strings.HasPrefix(line, host+" ") && isFlow(line) })
-					if h.w.Config.Filter {
+					if h.w.Config.FilterTables {
 						want = want.Plus(shared(host))
 					}
 					if d := parity.Compare(want, h.lines().Select(isFlow), accepted.At(r.Name, s.Checkpoint)).Unexplained(); len(d) > 0 {
@@ -119,8 +119,9 @@ func newReplay(t *testing.T, r *parity.Recording, host string) *replay {
 	}
 	cfg.ARPResponder = cfg.L2Population && option("agent.arp_responder") == "true"
 	// The Python agent never fails closed, so the replay does not either.
-	cfg.Filter = option("securitygroup.firewall_driver") == "openvswitch"
-	cfg.AntiSpoof = !cfg.Filter
+	cfg.FilterTables = option("securitygroup.firewall_driver") == "openvswitch"
+	cfg.Filter = cfg.FilterTables && option("securitygroup.enable_security_group") != "false"
+	cfg.AntiSpoof = !cfg.FilterTables
 	cfg.EgressDirect = option("agent.explicitly_egress_direct") == "true"
 	for _, e := range strings.FieldsFunc(option("securitygroup.permitted_ethertypes"), func(r rune) bool { return r == ',' }) {
 		n, err := strconv.ParseUint(strings.TrimSpace(e), 0, 16)

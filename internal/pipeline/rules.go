@@ -83,7 +83,7 @@ func ports(r *world.Rule) (s span, all, ok bool) {
 // It is false for a rule that no packet fits.
 func matchProtocol(m of.Match, r *world.Rule) (of.Match, bool) {
 	m = m.With(etherTypeOf(r.IPVersion))
-	if r.Prefix.IsValid() && r.Prefix.Bits() > 0 {
+	if r.Prefix.IsValid() {
 		if r.Prefix.Addr().Is4() != (r.IPVersion == 4) {
 			return nil, false
 		}
@@ -359,7 +359,7 @@ func because(group string, r *world.Rule) string {
 	if r.Direction == world.Egress {
 		side = " to "
 	}
-	if r.Prefix.IsValid() && r.Prefix.Bits() > 0 {
+	if r.Prefix.IsValid() {
 		b.WriteString(side + r.Prefix.String())
 	}
 	if r.Remote != "" {
