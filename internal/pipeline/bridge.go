@@ -51,7 +51,7 @@ func (c *compiler) integrationBase(br string) {
 	for _, table := range []uint8{intTransient, intEgress} {
 		c.flow(br, "ordinary switching within a local VLAN", of.Flow{Table: table, Priority: 3, Actions: []of.Action{of.Output(of.PortNormal)}})
 	}
-	if cfg.Filter || cfg.FilterTables {
+	if cfg.FilterTables {
 		c.filterBase(br)
 	}
 	c.directBase(br)

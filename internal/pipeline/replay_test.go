@@ -57,7 +57,7 @@ func TestReplay(t *testing.T) {
 				for _, s := range r.Stages {
 					h.play(s.Events)
 					want := s.Want.Select(func(line string) bool { return strings.HasPrefix(line, host+" ") && isFlow(line) })
-					if h.w.Config.FilterTables {
+					if h.w.Config.Filter {
 						want = want.Plus(shared(host))
 					}
 					if d := parity.Compare(want, h.lines().Select(isFlow), accepted.At(r.Name, s.Checkpoint)).Unexplained(); len(d) > 0 {

@@ -206,6 +206,11 @@ func (w *World) renumbered(d ovsdb.Diff[ovsdb.Interface]) {
 		w.mark(KindBridge, w.Config.IntegrationBridge)
 		w.mark(KindBridge, w.Config.TunnelBridge)
 	}
+	if w.Config.EgressDirect && w.wayOut(i.Name) {
+		for id := range w.ports {
+			w.mark(KindPort, id)
+		}
+	}
 	for physnet, bridge := range w.Config.Physical {
 		if i.Name == IntPatchName(bridge) || i.Name == PhysPatchName(bridge) {
 			w.mark(KindBridge, w.Config.IntegrationBridge)
@@ -217,6 +222,19 @@ func (w *World) renumbered(d ovsdb.Diff[ovsdb.Interface]) {
 		w.markTunnel(e)
 		w.markSegments(func(s *Segment) bool { return s.Type == e.Type })
 	}
+}
+
+// wayOut says whether an interface leads from the integration bridge to another bridge of ours.
+func (w *World) wayOut(name string) bool {
+	if name == w.Config.IntPatch {
+		return true
+	}
+	for _, bridge := range w.Config.Physical {
+		if name == IntPatchName(bridge) {
+			return true
+		}
+	}
+	return false
 }
 
 func ofport(i *ovsdb.Interface) int {
