@@ -42,7 +42,7 @@ func filterConfig() world.Config {
 	return world.Config{
 		Host: "hv1", IntegrationBridge: "br-int", TunnelBridge: "br-tun", IntPatch: "patch-tun", TunPatch: "patch-int",
 		Physical: map[string]string{"physnet1": "br-ex"}, LocalIP: netip.MustParseAddr("10.0.0.1"), TunnelTypes: []string{"vxlan", "gre"},
-		Filter: true,
+		Filter: true, FilterTables: true,
 	}
 }
 

@@ -40,7 +40,8 @@ func setPort(n uint32) of.Action { return of.Set(regPort, of.Uint(uint64(n))) }
 
 var etherTypesIP = []uint64{of.EtherIPv4, of.EtherIPv6}
 
-// filterBase compiles the filters' flows that concern no port.
+// filterBase compiles the filters' flows that concern no port. They are there with the driver, even when it is told to filter
+// nothing.
 //
 // The Python agent adds the two flows against packets that belong to no connection with every port, always the same
 // ones, and never takes them away. Here they are there from the start.
@@ -51,10 +52,12 @@ func (c *compiler) filterBase(br string) {
 	c.flow(br, "packets that another port's filters have tracked start anew", of.Flow{
 		Table: fwBaseEgress, Priority: 110, Match: of.Match{of.CTFlags(of.CTTrk, 0)}, Actions: []of.Action{of.CTClear{}, of.To(fwBaseEgress)},
 	})
-	for _, table := range []uint8{fwRulesEgress, fwRulesIngress} {
-		c.flow(br, "packets that belong to no connection", of.Flow{
-			Table: table, Priority: 50, Match: of.Match{of.CTFlags(of.CTInv|of.CTTrk, 0)}, Actions: []of.Action{of.To(fwDropped)},
-		})
+	if c.w.Config.Filter {
+		for _, table := range []uint8{fwRulesEgress, fwRulesIngress} {
+			c.flow(br, "packets that belong to no connection", of.Flow{
+				Table: table, Priority: 50, Match: of.Match{of.CTFlags(of.CTInv|of.CTTrk, 0)}, Actions: []of.Action{of.To(fwDropped)},
+			})
+		}
 	}
 	c.flow(br, "new connections that were let out", of.Flow{Table: fwAcceptedEgress, Priority: 1, Actions: []of.Action{of.To(fwAcceptedNormal)}})
 	c.flow(br, "new connections that were let in: the packet has been delivered", of.Flow{Table: fwAcceptedIngress})

@@ -141,7 +141,9 @@ func (s *script) option(f []string) {
 	case "explicitly_egress_direct":
 		s.cfg.EgressDirect = true
 	case "no_firewall":
-		s.cfg.Filter, s.cfg.AntiSpoof = false, false
+		s.cfg.Filter, s.cfg.FilterTables = false, false
+	case "no_security_groups":
+		s.cfg.Filter = false
 	case "fail_closed":
 		s.cfg.FailClosed = true
 		s.closed = len(f) > 1 && f[1] == "now"

@@ -212,6 +212,7 @@ func (p *python) flows(t failer, c *cloud) map[of.Key]of.Entry {
 		if len(f.Actions) > 0 {
 			if _, ok := f.Actions[0].(of.Conjunction); ok {
 				slices.SortFunc(f.Actions, func(a, b of.Action) int { return int(a.(of.Conjunction).ID) - int(b.(of.Conjunction).ID) })
+				f.Actions = slices.Compact(f.Actions) // one rule in two spellings
 			}
 		}
 		f.Cookie = Cookie
