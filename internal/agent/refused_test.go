@@ -29,6 +29,7 @@ type picky struct {
 
 	mu       sync.Mutex
 	asked    int
+	first    int // ports in the first question
 	answered map[string]bool
 }
 
@@ -41,7 +42,9 @@ func (p *picky) Call(ctx context.Context, t messaging.Target, method string, arg
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.asked++
+	if p.asked++; p.asked == 1 {
+		p.first = len(ids)
+	}
 	if slices.Contains(ids, p.refuses) {
 		return &messaging.RemoteError{Class: "KeyError", Message: "segment"}
 	}
@@ -97,6 +100,9 @@ func TestAPortThatTheServerRefusesWaitsAlone(t *testing.T) {
 		}
 		if len(p.answered) != count-1 {
 			t.Errorf("%d of %d good ports were told about: %v", len(p.answered), count-1, slices.Sorted(maps.Keys(p.answered)))
+		}
+		if p.first != firstPerCall {
+			t.Errorf("the first question names %d ports: the first port waits for the answer about all of them", p.first)
 		}
 		// The first question, two for each halving, and another for each half that is odd.
 		if p.asked > 16 {
