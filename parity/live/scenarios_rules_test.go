@@ -69,8 +69,8 @@ func ruleScenarios() []*scenario {
 			rule(in, proto("132"), ports(7, 7)), rule(in, proto("2"))),
 		withRules("fw-protocol-numbers-ipv6", "Protocols by number over IPv6, also those that have ports.",
 			rule(in, v6, proto("50")), rule(out, v6, proto("89")), rule(in, v6, proto("6"), ports(8080, 8081)), rule(out, v6, proto("17"), ports(123, 123))),
-		withRules("fw-protocol-any", "A rule for any protocol in words and one for protocol number 0.",
-			rule(in, proto("any")), rule(out, proto("0"))),
+		withRules("fw-protocol-zero", "Protocol number 0, which has two names, stands for any protocol or for itself.",
+			rule(in, proto("ip")), rule(out, proto("0")), rule(in, v6, proto("hopopt"))),
 		withRules("fw-cidr-ipv4", "Prefixes of every length over IPv4, in both directions.",
 			rule(in, cidr("10.1.2.3/32")), rule(in, cidr("10.0.0.0/8")), rule(out, cidr("172.16.0.0/12")), rule(in, cidr("128.0.0.0/1")),
 			rule(out, tcp, ports(443, 443), cidr("192.0.2.0/24"))),
@@ -85,8 +85,19 @@ func ruleScenarios() []*scenario {
 		withRules("fw-cidr-icmp", "ICMP by type from and to prefixes of both IP versions.",
 			rule(in, proto("icmp"), icmp(8, 0), cidr("10.0.0.0/8")), rule(out, proto("icmp"), cidr("10.0.0.0/8")),
 			rule(in, v6, proto("ipv6-icmp"), icmp(128, -1), cidr("fd00::/8"))),
-		withRules("fw-same-traffic-twice", "Rules that allow the same: by name and by number, as a port and as a range, by two spellings of a prefix.",
-			rule(in, tcp, ports(80, 80)), rule(in, proto("6"), ports(80, 80)), rule(in, tcp, ports(80, 81)), rule(in, cidr("10.0.0.0/8")), rule(in, cidr("10.1.1.1/8"))),
+		{
+			name: "fw-same-traffic-twice", config: firewall, hosts: 1,
+			doc: "Two groups allow the same: by name and by number, as a port and as a range, by two spellings of a prefix.",
+			steps: []step{
+				network("N1", "46", segment("vlan", 202)),
+				group("G1", rule(in, tcp, ports(80, 80)), rule(in, cidr("10.0.0.0/8")), rule(out, udp), rule(in, v6, proto("ipv6-icmp"), icmp(128, 0))),
+				group("G2", rule(in, proto("6"), ports(80, 80)), rule(in, cidr("10.1.1.1/8")), rule(in, tcp, ports(80, 81)),
+					rule(out, udp, cidr("0.0.0.0/0")), rule(in, v6, proto("58"), icmp(128, 0))),
+				port("A", "N1", 1, groups("G1", "G2")),
+				plug(1, "A"),
+				check("plugged", "A=ACTIVE"),
+			},
+		},
 		{
 			name: "fw-two-groups", config: firewall, hosts: 1, doc: "A port in two groups of which one allows what the other does, and more.",
 			steps: []step{

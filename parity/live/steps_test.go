@@ -119,7 +119,7 @@ func port(name, net string, host int, more ...attrs) step {
 		}
 		body["fixed_ips"] = ips
 		if host != 0 {
-			body["binding:host_id"] = p.hosts[host-1].Name()
+			body["binding:host_id"] = p.cloud.hosts[host-1].Name() // which need not take part
 		}
 		for _, a := range more {
 			a, err := p.resolve(a)
