@@ -192,6 +192,9 @@ func (a *Agent) reportPorts(ctx context.Context) {
 		case !ready || a.ports.retries.waiting(id, now):
 			continue
 		case again:
+			if l := a.ports.lines[id]; l.answered != l.plugged {
+				*l = timeline{now, now, now} // a story of its own
+			}
 		case want == unknown, want == before.status && (want == down || vif == before.vif), before.status == unknown && want == down && vif == "":
 			delete(a.ports.changed, id)
 			if want == down && vif == "" {
