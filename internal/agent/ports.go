@@ -59,6 +59,22 @@ const (
 // timeline is when a port reached which stage.
 type timeline struct{ plugged, answered, settled time.Time }
 
+// noticed begins the story of a port when it is plugged in, and ends it when it is gone. placed takes down when it was in
+// place. Both come as things happen: reports are looked at only when none is on its way.
+func (a *Agent) noticed(id string) {
+	if a.world.Port(id) == nil {
+		delete(a.ports.lines, id)
+	} else if a.ports.lines[id] == nil {
+		a.ports.lines[id] = &timeline{plugged: time.Now()}
+	}
+}
+
+func (a *Agent) placed(o world.Object, now time.Time) {
+	if l := a.ports.lines[o.ID]; o.Kind == world.KindPort && l != nil && !l.answered.IsZero() && l.settled.IsZero() {
+		l.settled = now
+	}
+}
+
 // askedAbout: the server's answer about ports. toldAbout: a report of statuses came to its end.
 type (
 	askedAbout struct {

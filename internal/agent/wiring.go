@@ -110,6 +110,7 @@ func (a *Agent) compile(o world.Object) {
 	}
 	if o.Kind == world.KindPort {
 		a.ports.changed[o.ID] = true
+		a.noticed(o.ID)
 	}
 	a.noteZone(o)
 }
@@ -241,6 +242,7 @@ func (a *Agent) plan() *plan {
 				p.txs, p.owners = append(p.txs, tx), append(p.owners, o)
 			} else if !a.pending(o) {
 				delete(a.wiring.unsettled, o)
+				a.placed(o, now)
 			}
 		}
 	}
