@@ -28,7 +28,7 @@ make_base() {
 	printf '#!/bin/sh\nexit 101\n' >"$base/usr/sbin/policy-rc.d"
 	chmod 755 "$base/usr/sbin/policy-rc.d"
 	cp /etc/resolv.conf "$base/etc/resolv.conf"
-	DEBIAN_FRONTEND=noninteractive chroot "$base" apt-get install -y --no-install-recommends neutron-openvswitch-agent rpm >"$cache/apt.log" 2>&1 ||
+	DEBIAN_FRONTEND=noninteractive chroot "$base" apt-get install -y --no-install-recommends neutron-openvswitch-agent rpm libcap2-bin >"$cache/apt.log" 2>&1 ||
 		fail "apt-get in the new root, see $cache/apt.log"
 	touch "$base/.done"
 }
