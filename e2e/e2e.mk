@@ -1,3 +1,13 @@
-.PHONY: e2e
-e2e: build ## real packets between VMs on three hosts, every network type, DHCP and isolation; prints a table (root)
-	CGO_ENABLED=1 $(GO) test -race -count 1 -timeout 30m -tags e2e -v $(TESTFLAGS) ./e2e/
+# Included by the Makefile.
+E2E = CGO_ENABLED=1 $(GO) test -race -count 1 -timeout 45m -tags e2e -v $(TESTFLAGS)
+
+.PHONY: e2e e2e-groups e2e-blink
+
+e2e: build ## real packets between VMs: wiring on three hosts, every network type, DHCP, isolation; then security groups; prints tables (root)
+	$(E2E) -run 'TestWiring|TestGroups' ./e2e/
+
+e2e-groups: build ## security groups alone: every rule kind, forged frames, fail closed, revoked connections (root; PATCHBAY_E2E_AGENT=python)
+	$(E2E) -run TestGroups ./e2e/
+
+e2e-blink: build ## probes at 1 kHz through PATCHBAY_BLINK_UPDATES=200 updates, Patchbay and the Python agent (root; PATCHBAY_BLINK_AGENTS=patchbay)
+	$(GO) test -count 1 -timeout 45m -tags e2e -v -run TestBlink $(TESTFLAGS) ./e2e/

@@ -112,6 +112,7 @@ type vm struct {
 	name   string
 	host   int
 	v4, v6 string
+	extra  attributes // of its port, besides addresses
 	probe  *probe
 }
 
@@ -169,11 +170,13 @@ func plan() []*network {
 func kinds() []string { return []string{"flat", "vlan", "vxlan", "gre", "geneve", "local"} }
 
 // add plans a VM: its number makes its addresses.
-func (n *network) add(number, host int) {
-	n.vms = append(n.vms, &vm{
+func (n *network) add(number, host int) *vm {
+	v := &vm{
 		net: n, name: n.Name + strconv.Itoa(number), host: host,
 		v4: address4(number), v6: "fd00:e2e::" + strconv.Itoa(10+number),
-	})
+	}
+	n.vms = append(n.vms, v)
+	return v
 }
 
 func address4(number int) string { return "192.168.100." + strconv.Itoa(10+number) }

@@ -33,20 +33,31 @@ type probe struct {
 // openProbe opens a socket in a namespace. A socket belongs for ever to the namespace its thread was in; the thread ends
 // with the goroutine, so that nobody inherits it.
 func openProbe(netns, link string) (*probe, error) {
+	const all = unix.ETH_P_ALL>>8 | unix.ETH_P_ALL<<8&0xff00 // in network byte order
+	p, err := openSocket(netns, link, all)
+	if err == nil {
+		go p.read()
+	}
+	return p, err
+}
+
+// openSender opens a socket that receives nothing.
+func openSender(netns, link string) (*probe, error) { return openSocket(netns, link, 0) }
+
+func openSocket(netns, link string, protocol uint16) (*probe, error) {
 	p := &probe{done: make(chan struct{}), seen: map[token]int{}}
 	made := make(chan error)
 	go func() {
 		runtime.LockOSThread()
-		made <- p.open(netns, link)
+		made <- p.open(netns, link, protocol)
 	}()
 	if err := <-made; err != nil {
 		return nil, fmt.Errorf("opening a raw socket on %s in %s: %w", link, netns, err)
 	}
-	go p.read()
 	return p, nil
 }
 
-func (p *probe) open(netns, link string) error {
+func (p *probe) open(netns, link string, protocol uint16) error {
 	ns, err := unix.Open("/run/netns/"+netns, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -60,7 +71,6 @@ func (p *probe) open(netns, link string) error {
 		return err
 	}
 	p.link = i.Index
-	const all = unix.ETH_P_ALL>>8 | unix.ETH_P_ALL<<8&0xff00 // in network byte order
 	p.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -70,7 +80,7 @@ func (p *probe) open(netns, link string) error {
 	if err := unix.SetsockoptTimeval(p.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
 		return err
 	}
-	return unix.Bind(p.fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: p.link})
+	return unix.Bind(p.fd, &unix.SockaddrLinklayer{Protocol: protocol, Ifindex: p.link})
 }
 
 func (p *probe) read() {

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/patchbay-sdn/patchbay/lab"
+)
+
+// What a run of TestBlink is: which agents, one after the other, how many updates, and from which seed.
+const (
+	envBlinkAgents  = "PATCHBAY_BLINK_AGENTS"  // "patchbay,python"
+	envBlinkUpdates = "PATCHBAY_BLINK_UPDATES" // 200
+	envBlinkSeed    = "PATCHBAY_BLINK_SEED"    // 1
+)
+
+// beat is the time between two packets of a tuple.
+const beat = time.Millisecond
+
+// TestBlink sends a thousand packets a second of each of some allowed and forbidden tuples, while rules, members, groups
+// and ports change. No allowed packet may be lost and no forbidden one may pass. The Python agent goes through the same
+// updates, for its figures.
+func TestBlink(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
+	patience(t)
+	f := &filtered{cloud: &cloud{l: lab.New(t, 2), ctx: ctx}}
+	t.Cleanup(f.close)
+	updates, seed := setting(t, envBlinkUpdates, 200), setting(t, envBlinkSeed, 1)
+	var list []lab.AgentKind
+	for name := range strings.SplitSeq(or(os.Getenv(envBlinkAgents), "patchbay,python"), ",") {
+		kind, err := lab.ParseAgentKind(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, kind)
+	}
+	var b *blink
+	var results []result
+	for _, kind := range list {
+		f.agent = kind
+		f.startAgents(t, kind)
+		if b == nil {
+			b = f.blink(t)
+		}
+		b.settle(t)
+		r := b.run(t, updates, uint64(seed))
+		results = append(results, r)
+		if kind != lab.Patchbay {
+			continue
+		}
+		if r.lost != 0 || r.passed != 0 {
+			t.Errorf("%d allowed packets were lost and %d forbidden ones passed", r.lost, r.passed)
+		}
+	}
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "\nagent\tupdates\tseconds\ttuples\tper second each\tallowed sent\tlost\tlongest gap\tforbidden sent\tpassed")
+	for _, r := range results {
+		fmt.Fprintf(w, "%s\t%d\t%.0f\t%d\t%.0f\t%d\t%d\t%d ms\t%d\t%d\n", r.agent, r.updates, r.took.Seconds(), r.tuples,
+			float64(r.beats)/r.took.Seconds(), r.allowed, r.lost, r.gap, r.forbidden, r.passed)
+	}
+	_ = w.Flush()
+	for _, r := range results {
+		for _, line := range r.detail {
+			fmt.Printf("%s: %s\n", r.agent, line)
+		}
+	}
+}
+
+func or(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}
+
+func setting(t *testing.T, name string, otherwise int) int {
+	n, err := strconv.Atoi(or(os.Getenv(name), strconv.Itoa(otherwise)))
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
+}
+
+// patience gives the switches' sockets room for what comes while they do not get the CPU: this machine has few cores and
+// runs a whole cloud. What is lost then is not lost by an agent. The setting is the machine's, so it is put back.
+func patience(t *testing.T) {
+	const file = "/proc/sys/net/core/rmem_default"
+	before, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte("16777216"), 0); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.WriteFile(file, before, 0) })
+}
+
+// tuple is one stream of packets.
+type tuple struct {
+	conn
+	name    string
+	allowed bool
+	// fresh: each packet comes from another port.
+	fresh bool
+	first token
+	beats int
+}
+
+// blink is the VMs and what changes between them.
+type blink struct {
+	*filtered
+	target *vm
+	group  string // of the target
+	extra  string // comes and goes
+	tuples []*tuple
+	// base is below all tokens of the next run.
+	base token
+	done updates
+}
+
+// result is the figures of one run.
+type result struct {
+	agent              lab.AgentKind
+	updates, tuples    int
+	took               time.Duration
+	beats              int
+	allowed, forbidden int
+	lost, passed, gap  int
+	detail             []string
+}
+
+// blink makes the VMs: a target, and a sender for each tuple.
+func (f *filtered) blink(t *testing.T) *blink {
+	f.networks(t)
+	b := &blink{filtered: f, base: 1 << 40}
+	f.open, f.club, b.group, b.extra = f.group(t, "open"), f.group(t, "club"), f.group(t, "target"), f.group(t, "extra")
+	f.allow(t, f.open, everything()...)
+	f.listed = f.addressGroup(t, "listed", "192.168.100.224/28")
+	b.target = f.blue.add(1, 1)
+	b.target.extra = attributes{"security_groups": []string{b.group}}
+	for _, version := range []int{4, 6} {
+		f.allow(t, b.group, directed(ranged("udp", 1000, 1000), "ingress", version),
+			directed(with(ranged("tcp", 2000, 2000), "remote_group_id", f.club), "ingress", version))
+	}
+	f.allow(t, b.group, directed(with(ranged("udp", 3000, 3000), "remote_address_group_id", f.listed), "ingress", 4),
+		directed(ranged("udp", 4000, 4000), "egress", 4))
+	f.allow(t, b.extra, directed(ranged("tcp", 30000, 30100), "ingress", 4), directed(with(attributes{}, "remote_group_id", b.extra), "ingress", 4))
+	number := 0
+	add := func(name string, host, version int, proto uint8, port uint16, member, allowed, fresh bool) *tuple {
+		number++
+		first, groups := 190, []string{f.open}
+		if member {
+			first, groups = 214, append(groups, f.club)
+		}
+		v := f.blue.add(first+number, host)
+		v.extra = attributes{"security_groups": groups}
+		x := &tuple{name: name, allowed: allowed, fresh: fresh, conn: conn{
+			from: v, to: b.target, version: version, proto: proto, port: port, own: 20000,
+		}}
+		b.tuples = append(b.tuples, x)
+		return x
+	}
+	add("udp 1000, IPv4, same host", 1, 4, protoUDP, 1000, false, true, false)
+	add("udp 1000, IPv6, other host, new connections", 2, 6, protoUDP, 1000, false, true, true)
+	add("tcp 2000 of a member, IPv4, same host", 1, 4, protoTCP, 2000, true, true, false)
+	add("tcp 2000 of a member, IPv6, other host", 2, 6, protoTCP, 2000, true, true, false)
+	add("udp 3000 of a listed address, IPv4, other host, new connections", 2, 4, protoUDP, 3000, true, true, true)
+	out := add("udp 4000 outwards, IPv4, other host", 2, 4, protoUDP, 4000, false, true, false)
+	out.from, out.to = out.to, out.from
+	add("udp 1001, IPv4, same host", 1, 4, protoUDP, 1001, false, false, true)
+	add("tcp 2000 of a stranger, IPv4, other host", 2, 4, protoTCP, 2000, false, false, true)
+	add("udp 3000 of a stranger, IPv4, same host", 1, 4, protoUDP, 3000, false, false, true)
+	forbidden := add("udp 4001 outwards, IPv4, other host", 2, 4, protoUDP, 4001, false, false, true)
+	forbidden.from, forbidden.to = forbidden.to, forbidden.from
+	f.plugPlanned(t)
+	return b
+}
+
+// settle waits until the agents have dealt with everything that there was before, and makes the TCP connections.
+func (b *blink) settle(t *testing.T) {
+	t.Helper()
+	b.forget(t)
+	for _, v := range b.vms() {
+		b.announce(t, v)
+	}
+	for _, x := range b.tuples {
+		if !x.allowed {
+			continue
+		}
+		for _, step := range []struct {
+			build    func(conn, token) []byte
+			from, to *vm
+		}{{conn.first, x.from, x.to}, {conn.reply, x.to, x.from}, {conn.more, x.from, x.to}} {
+			if !b.eventually(settled, func() bool {
+				k := b.token()
+				if err := step.from.probe.send(step.build(x.conn, k)); err != nil {
+					t.Fatal(err)
+				}
+				return b.eventually(silence, func() bool { return step.to.probe.saw(k) > 0 })
+			}) {
+				t.Fatalf("%s does not pass", x.name)
+			}
+		}
+	}
+	// The Python agent is busy for a while after its start with what it finds.
+	b.eventually(wired, func() bool { return false })
+}
+
+// run sends while updates happen, and counts at both ends.
+func (b *blink) run(t *testing.T, count int, seed uint64) result {
+	t.Helper()
+	var stop atomic.Bool
+	sent := make(chan error, 1)
+	for i, x := range b.tuples {
+		x.first, x.beats = b.base+token(i)<<24, 0
+	}
+	b.base += token(len(b.tuples)) << 24
+	start := time.Now()
+	go func() { sent <- b.send(&stop) }()
+	rng := rand.New(rand.NewPCG(seed, 0))
+	for range count {
+		if err := b.update(rng); err != nil {
+			t.Error(err)
+		}
+		b.eventually(time.Duration(rng.IntN(100))*time.Millisecond, func() bool { return false })
+	}
+	// The Python agent looks at what has come every two seconds.
+	b.eventually(wired/4, func() bool { return false })
+	stop.Store(true)
+	if err := <-sent; err != nil {
+		t.Fatal(err)
+	}
+	r := result{agent: b.agent, updates: count, tuples: len(b.tuples), took: time.Since(start)}
+	b.eventually(time.Second, func() bool { return false })
+	if err := b.undo(); err != nil {
+		t.Error(err)
+	}
+	for _, x := range b.tuples {
+		r.add(x)
+	}
+	return r
+}
+
+// add counts what became of a tuple's packets.
+func (r *result) add(x *tuple) {
+	arrived, gap, longest := 0, 0, 0
+	for i := range x.beats {
+		if x.to.probe.saw(x.first+token(i)) > 0 {
+			arrived++
+			gap = 0
+			continue
+		}
+		gap++
+		longest = max(longest, gap)
+	}
+	r.beats = x.beats
+	if x.allowed {
+		r.allowed += x.beats
+		r.lost += x.beats - arrived
+		r.gap = max(r.gap, longest)
+		r.detail = append(r.detail, fmt.Sprintf("allowed %s: %d sent, %d lost, longest gap %d ms", x.name, x.beats, x.beats-arrived, longest))
+		return
+	}
+	r.forbidden += x.beats
+	r.passed += arrived
+	r.detail = append(r.detail, fmt.Sprintf("forbidden %s: %d sent, %d passed", x.name, x.beats, arrived))
+}
+
+// send sends a packet of each tuple at every beat, on a thread of its own. When it comes late it makes up for a few beats
+// and leaves out the others, so that it never sends in bursts that no queue holds.
+func (b *blink) send(stop *atomic.Bool) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	const makeUp = 5
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return fmt.Errorf("reading the clock: %w", err)
+	}
+	next := now.Nano()
+	for !stop.Load() {
+		for _, x := range b.tuples {
+			c := x.conn
+			build := conn.more
+			if x.fresh {
+				build, c.own = conn.first, 20000+uint16(x.beats%40000)
+			}
+			if err := c.from.probe.send(build(c, x.first+token(x.beats))); err != nil {
+				return err
+			}
+			x.beats++
+		}
+		next += int64(beat)
+		until := unix.NsecToTimespec(next)
+		for unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &until, nil) == unix.EINTR {
+			continue
+		}
+		if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+			return fmt.Errorf("reading the clock: %w", err)
+		}
+		next = max(next, now.Nano()-makeUp*int64(beat))
+	}
+	return nil
+}

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/patchbay-sdn/patchbay/lab"
+	"github.com/patchbay-sdn/patchbay/lab/daemon"
+)
+
+// flood is a VM that sends as fast as it can, from the moment its link exists. Half of what it sends its group allows: that
+// shows when the port has been opened. The other half is never allowed.
+type flood struct {
+	f       *filtered
+	v       *vm
+	allowed []token
+	never   map[token]string
+	sent    atomic.Int64
+	stop    atomic.Bool
+	done    chan struct{}
+}
+
+// failClosed plugs VMs that send all the time.
+func (f *filtered) failClosed(t *testing.T) {
+	group := f.group(t, "flood")
+	for _, version := range []int{4, 6} {
+		f.allow(t, group, directed(ranged("udp", keeper, keeper), "egress", version))
+	}
+	v := f.flooder(1, group)
+	f.run(t, "a new VM that sends at full speed", "2", func(t *testing.T) {
+		x := f.flood(t, v)
+		defer x.end()
+		f.plugFlooder(t, v)
+		x.opened(t, f)
+		x.judge(t, f, "while it was plugged")
+	})
+	f.run(t, "the same, plugged in again five times", "2", func(t *testing.T) {
+		x := f.flood(t, v)
+		defer x.end()
+		for range 5 {
+			f.pull(t, v)
+			f.insert(t, v)
+			x.opened(t, f)
+		}
+		x.judge(t, f, "while it was plugged")
+	})
+	f.run(t, "a new VM while the agent is dead", "2", func(t *testing.T) {
+		w := f.flooder(2, group)
+		f.crash(t, 1)
+		x := f.flood(t, w)
+		defer x.end()
+		f.plugFlooder(t, w)
+		f.quiet(t, x, 3*time.Second)
+		f.alive(t)
+		x.judge(t, f, "while the agent was dead")
+		f.revive(t, 1)
+		x.opened(t, f)
+		x.judge(t, f, "while the agent started")
+	})
+	f.run(t, "the agent killed just when a VM was plugged", "2", func(t *testing.T) {
+		x := f.flood(t, v)
+		defer x.end()
+		for i := range 4 {
+			f.pull(t, v)
+			f.insert(t, v)
+			f.eventually(time.Duration(i)*25*time.Millisecond, func() bool { return false })
+			f.crash(t, 1)
+			f.eventually(time.Second, func() bool { return false })
+			x.judge(t, f, "while the agent was dead")
+			f.revive(t, 1)
+			x.opened(t, f)
+			x.judge(t, f, "while the agent started")
+		}
+	})
+	f.run(t, "a new group that the server does not tell", "2", func(t *testing.T) {
+		x := f.flood(t, v)
+		defer x.end()
+		fresh := f.group(t, "fresh")
+		for _, version := range []int{4, 6} {
+			f.allow(t, fresh, directed(ranged("udp", keeper, keeper), "egress", version))
+		}
+		f.pull(t, v)
+		f.update(t, v, attributes{"security_groups": []string{fresh}})
+		resume := f.pauseServer(t)
+		defer resume()
+		f.insert(t, v)
+		f.quiet(t, x, 5*time.Second)
+		x.judge(t, f, "while the server did not answer")
+		f.alive(t)
+		resume()
+		x.opened(t, f)
+		x.judge(t, f, "when the server answered")
+	})
+}
+
+// flooder plans a VM.
+func (f *filtered) flooder(number int, group string) *vm {
+	v := f.blue.add(120+number, 1)
+	v.extra = attributes{"security_groups": []string{group}}
+	return v
+}
+
+// flood starts the sender, which waits for the VM's link if need be.
+func (f *filtered) flood(t *testing.T, v *vm) *flood {
+	t.Helper()
+	x := &flood{f: f, v: v, never: map[token]string{}, done: make(chan struct{})}
+	frames := func(mac string) [][]byte {
+		var list [][]byte
+		from := &vm{VM: &lab.VM{MAC: mac}, v4: v.v4, v6: v.v6}
+		for _, to := range []*vm{f.rogues[1], f.rogues[2], f.members[1]} {
+			for _, version := range []int{4, 6} {
+				c := conn{from: from, to: to, version: version, proto: protoUDP, own: 40000, port: keeper}
+				k := f.token()
+				x.allowed = append(x.allowed, k)
+				list = append(list, c.first(k))
+				c.port = keeper + 1
+				k = f.token()
+				x.never[k] = fmt.Sprintf("udp over IPv%d to %s", version, to.name)
+				list = append(list, c.first(k))
+			}
+			k := f.token()
+			x.never[k] = "plain frame to " + to.name
+			list = append(list, plain(to.MAC, mac, k))
+		}
+		k := f.token()
+		x.never[k] = "broadcast"
+		list = append(list, plain(broadcast, mac, k))
+		k = f.token()
+		x.never[k] = "false ARP request"
+		return append(list, arp(1, broadcast, mac, mac, address4(88), mac, v.v4, k))
+	}
+	netns := strings.TrimSuffix(f.rogues[1].Netns, f.rogues[1].name) + v.name
+	if v.VM == nil {
+		p, err := f.l.CreatePort(f.ctx, nil, lab.Port{NetworkID: v.net.ID, Name: v.name, Extra: with(v.extra, "fixed_ips", []map[string]string{
+			{"subnet_id": v.net.SubnetID, "ip_address": v.v4}, {"subnet_id": v.net.v6, "ip_address": v.v6},
+		})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		v.VM = &lab.VM{PortID: p.ID, MAC: p.MACAddress, Netns: netns}
+	}
+	go x.send(netns, frames(v.MAC))
+	return x
+}
+
+// send sends all frames again and again.
+func (x *flood) send(netns string, frames [][]byte) {
+	defer close(x.done)
+	var p *probe
+	for !x.stop.Load() {
+		var err error
+		if p, err = openSender(netns, "eth0"); err == nil {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if p == nil {
+		return
+	}
+	defer func() { _ = unix.Close(p.fd) }()
+	for !x.stop.Load() {
+		for _, frame := range frames {
+			if p.send(frame) == nil {
+				x.sent.Add(1)
+			}
+		}
+	}
+}
+
+func (x *flood) end() {
+	x.stop.Store(true)
+	<-x.done
+}
+
+// passed counts frames that its group allows, wherever they arrived.
+func (x *flood) passed() int {
+	n := 0
+	for _, k := range x.allowed {
+		for _, v := range x.f.vms() {
+			n += v.heard(k)
+		}
+	}
+	return n
+}
+
+// opened waits until something of what the group allows passes.
+func (x *flood) opened(t *testing.T, f *filtered) {
+	t.Helper()
+	before := x.passed()
+	if !f.eventually(3*wired, func() bool { return x.passed() > before }) {
+		t.Fatal("nothing that the group allows passes")
+	}
+	// Some more of it while the filters are there.
+	f.eventually(silence, func() bool { return false })
+}
+
+// judge fails if anything arrived that is never allowed.
+func (x *flood) judge(t *testing.T, f *filtered, when string) {
+	t.Helper()
+	leaked := 0
+	for k, what := range x.never {
+		for _, v := range f.vms() {
+			if n := v.heard(k); n > 0 {
+				leaked += n
+				if f.agent == lab.Patchbay {
+					t.Errorf("%s: %d arrived at %s on hv%d %s", what, n, v.name, v.host, when)
+				}
+			}
+		}
+	}
+	sent := x.sent.Load()
+	fmt.Printf("%s: %s: %d frames sent, %d of the allowed and %d of the forbidden arrived\n", f.agent, when, sent, x.passed(), leaked)
+	if sent == 0 {
+		t.Error("nothing was sent")
+	}
+}
+
+// heard counts a frame that was sent many times. A VM that is planned has heard nothing.
+func (v *vm) heard(k token) int {
+	if v.probe == nil {
+		return 0
+	}
+	return v.probe.saw(k)
+}
+
+// quiet watches for some time that nothing leaves the VM, not even what its group allows.
+func (f *filtered) quiet(t *testing.T, x *flood, limit time.Duration) {
+	t.Helper()
+	before := x.sent.Load()
+	f.eventually(limit, func() bool { return false })
+	if x.sent.Load() == before {
+		t.Error("nothing was sent")
+	}
+	if n := x.passed(); n > 0 && f.agent == lab.Patchbay {
+		t.Errorf("%d frames arrived before anybody knew what the group allows", n)
+	}
+}
+
+// plugFlooder plugs a VM that is sending already.
+func (f *filtered) plugFlooder(t *testing.T, v *vm) {
+	t.Helper()
+	if err := f.plug(v, v.PortID); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.hush(v); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// pull takes the VM's interface from the switch. The VM does not notice.
+func (f *filtered) pull(t *testing.T, v *vm) {
+	t.Helper()
+	if _, err := f.l.Host(v.host).Switch().Vsctl(f.ctx, "del-port", "br-int", v.Tap); err != nil {
+		t.Fatal(err)
+	}
+	f.waitStatus(t, v, "DOWN")
+}
+
+// insert plugs it in again.
+func (f *filtered) insert(t *testing.T, v *vm) {
+	t.Helper()
+	if _, err := f.l.Host(v.host).Switch().Vsctl(f.ctx, "add-port", "br-int", v.Tap, "--", "set", "Interface", v.Tap,
+		"external_ids:iface-id="+v.PortID, `external_ids:attached-mac="`+v.MAC+`"`,
+		"external_ids:iface-status=active", "external_ids:vm-uuid="+v.PortID); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// crash kills the agent of a host.
+func (f *filtered) crash(t *testing.T, host int) {
+	t.Helper()
+	h := f.l.Host(host)
+	if err := h.SignalAgent(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.KillAgent(); err != nil { // its helpers, if it has any
+		t.Fatal(err)
+	}
+	if _, pid := h.Agent(); pid != 0 {
+		t.Fatalf("the agent lives as pid %d", pid)
+	}
+}
+
+func (f *filtered) revive(t *testing.T, host int) {
+	t.Helper()
+	if err := f.l.Host(host).StartAgent(f.ctx, f.agent, filtering); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// alive checks that what was wired before goes on: packets between VMs of one host and of two.
+func (f *filtered) alive(t *testing.T) {
+	t.Helper()
+	box := &cell{}
+	var list []fired
+	for _, version := range []int{4, 6} {
+		for _, to := range []*vm{f.members[1], f.members[2]} {
+			c := conn{from: f.strangers[1], to: to, version: version, proto: protoUDP, port: 7, own: uint16(f.token())}
+			k := f.token()
+			list = append(list, fired{box, "packet of " + c.String(), c.from, c.to, c.first(k), k, true})
+		}
+	}
+	f.fire(t, list)
+	if len(box.wrong) > 0 {
+		t.Errorf("what was wired before does not work: %q", box.wrong)
+	}
+}
+
+// pauseServer stops neutron-server in the middle of whatever it does, until the returned function is called.
+func (f *filtered) pauseServer(t *testing.T) (resume func()) {
+	t.Helper()
+	main := daemon.Open("neutron-server", filepath.Join(f.l.Dir(), "server")).PID()
+	if main == 0 {
+		t.Fatal("neutron-server does not run")
+	}
+	pids := append([]int{main}, children(t, main)...)
+	signal := func(s syscall.Signal) {
+		for _, pid := range pids {
+			_ = syscall.Kill(pid, s)
+		}
+	}
+	signal(syscall.SIGSTOP)
+	return func() { signal(syscall.SIGCONT) }
+}
+
+// children are the processes that a process has started.
+func children(t *testing.T, parent int) []int {
+	t.Helper()
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pids []int
+	for _, file := range stats {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // it has ended
+		}
+		_, rest, _ := bytes.Cut(text, []byte(") "))
+		fields := strings.Fields(string(rest))
+		if len(fields) > 1 && fields[1] == strconv.Itoa(parent) {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
