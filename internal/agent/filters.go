@@ -35,6 +35,7 @@ type itemsAnswered struct {
 	groups    []neutron.SecurityGroup
 	members   []neutron.Member
 	addresses []neutron.AddressGroup
+	took      time.Duration
 	err       error // there is no answer
 	bad       error // parts of it cannot be read
 }
@@ -87,6 +88,7 @@ func (a *Agent) itemQuestions(kind neutron.Kind, items []world.Item) [][]world.I
 
 // pullItems runs beside the loop.
 func (a *Agent) pullItems(ctx context.Context, kind neutron.Kind, items []world.Item) itemsAnswered {
+	began := time.Now()
 	ids := make([]string, len(items))
 	for i, item := range items {
 		ids[i] = item.ID
@@ -114,7 +116,7 @@ func (a *Agent) pullItems(ctx context.Context, kind neutron.Kind, items []world.
 	case neutron.KindAddressGroup:
 		e.addresses, err = neutron.DecodeAll[neutron.AddressGroup](kind, objects)
 	}
-	e.bad = errors.Join(e.bad, err)
+	e.bad, e.took = errors.Join(e.bad, err), time.Since(began)
 	return e
 }
 
@@ -141,6 +143,8 @@ func (a *Agent) itemsCame(e itemsAnswered) {
 		return
 	}
 	a.repeats.forget(failed)
+	a.log.Debug("what filters need", "first", e.items[0].String(), "of", len(e.items),
+		"groups", len(e.groups), "members", len(e.members), "addresses", len(e.addresses), "took", e.took)
 	if e.bad != nil {
 		a.repeats.log(a.log, slog.LevelWarn, bad, "first", e.items[0].String(), "of", len(e.items), "err", e.bad)
 	}

@@ -512,3 +512,26 @@ func TestFreshVLANs(t *testing.T) {
 		t.Errorf("fresh again: %v", got)
 	}
 }
+
+func TestALatePushDoesNotMakeAMember(t *testing.T) {
+	w := wiredWorld(someServer())
+	for i := range 2*lateness + 10 { // others in between
+		send(t, w, neutron.KindPort, neutron.Updated, wirePort(fmt.Sprint("before", i), 1, "10.9.0.1", "elsewhere"))
+	}
+	send(t, w, neutron.KindPort, neutron.Updated, wirePort("x", 7, "10.9.0.1", "elsewhere")) // nobody looks at it
+	send(t, w, neutron.KindPort, neutron.Updated, wirePort("y", 3, "10.9.0.2", "other"))
+	send(t, w, neutron.KindPort, neutron.Updated, wirePort("y", 5, "10.9.0.2"))
+	for i := range lateness - 1 {
+		send(t, w, neutron.KindPort, neutron.Updated, wirePort(fmt.Sprint("after", i), 1, "10.9.0.1", "elsewhere"))
+	}
+	for _, id := range []string{"x", "y"} {
+		send(t, w, neutron.KindPort, neutron.Updated, wirePort(id, 4, "10.9.0.1", "other"))
+		if w.members[id] != nil {
+			t.Errorf("%s is a member because of an old push", id)
+		}
+		send(t, w, neutron.KindPort, neutron.Updated, wirePort(id, 8, "10.9.0.1", "other"))
+		if w.members[id] == nil {
+			t.Errorf("%s is not a member in spite of a new push", id)
+		}
+	}
+}

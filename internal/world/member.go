@@ -3,7 +3,6 @@
 package world
 
 import (
-	"bytes"
 	"encoding/json"
 	"net/netip"
 	"slices"
@@ -363,17 +362,23 @@ func (s *strangers) note(id string, revision int64) {
 	s.seen[id] = max(s.seen[id], revision)
 }
 
-// revision is the latest that was heard of a port.
+// revision is the latest that was heard of a port. Now it is worth looking at those that nobody looked at, once.
 func (s *strangers) revision(id string) int64 {
-	last := max(s.seen[id], s.old[id])
-	for _, data := range s.raw {
+	for i := range min(s.next, lateness) {
+		// From the oldest on, so that the latest are forgotten last.
+		data := &s.raw[(s.next+i)%lateness]
+		if s.next < lateness {
+			data = &s.raw[i]
+		}
 		var m struct {
 			ID       string `json:"id"`
 			Revision int64  `json:"revision_number"`
 		}
-		if bytes.Contains(data, []byte(id)) && json.Unmarshal(data, &m) == nil && m.ID == id {
-			last = max(last, m.Revision)
+		if *data != nil && json.Unmarshal(*data, &m) == nil {
+			s.note(m.ID, m.Revision)
 		}
+		*data = nil
 	}
-	return last
+	s.next = 0
+	return max(s.seen[id], s.old[id])
 }
