@@ -20,6 +20,8 @@
 //
 //	PATCHBAY_BENCH=1         fail when a target is missed; without it misses are only shown
 //	PATCHBAY_BENCH_LAB=DIR   use the lab that runs in DIR with two hosts, instead of a new one
+//	PATCHBAY_BENCH_SERVER=sim  a simulated server (package lab/sim) instead of neutron-server: what depends on the agent
+//	                         alone (CPU, memory, order) shows in minutes, and times are compared with a lower floor
 //	PATCHBAY_BENCH_IDLE=5m   how long the agent is watched doing nothing; one minute otherwise
 //	PATCHBAY_BENCH_RUNS=1    how often what is compared by medians is done; 3 or 5 times otherwise
 //	PATCHBAY_BENCH_PORTS=40  how many ports are plugged at once for the comparison; 100 otherwise

@@ -18,6 +18,7 @@ import (
 
 	"github.com/patchbay-sdn/patchbay/lab"
 	"github.com/patchbay-sdn/patchbay/lab/floor"
+	"github.com/patchbay-sdn/patchbay/lab/sim"
 )
 
 const (
@@ -58,19 +59,24 @@ type bench struct {
 
 func TestWiring(t *testing.T) {
 	b := &bench{batches: floor.FewFirst, many: number("PATCHBAY_BENCH_PORTS", 100)}
-	if dir := os.Getenv("PATCHBAY_BENCH_LAB"); dir != "" {
+	about := "neutron-server"
+	switch dir := os.Getenv("PATCHBAY_BENCH_LAB"); {
+	case os.Getenv("PATCHBAY_BENCH_SERVER") == "sim":
+		about = "the simulated server"
+		b.lab = simulated(t)
+	case dir != "":
 		l, err := lab.Open(lab.Options{Dir: dir})
 		if err != nil {
 			t.Fatal(err)
 		}
 		b.lab = l
-	} else {
+	default:
 		b.lab = lab.New(t, 2)
 	}
 	b.host = b.lab.Host(1)
 	began, before := time.Now(), loadAverage()
 	defer func() {
-		b.table.print(os.Stdout, fmt.Sprintf("load average before %s, after %s; took %s", before, loadAverage(), time.Since(began).Round(time.Second)))
+		b.table.print(os.Stdout, fmt.Sprintf("%s; load average before %s, after %s; took %s", about, before, loadAverage(), time.Since(began).Round(time.Second)))
 	}()
 	b.prepare(t)
 	t.Run("same", b.same)
@@ -79,6 +85,18 @@ func TestWiring(t *testing.T) {
 	t.Run("bad", b.badNeighbours)
 	t.Run("size", b.size)
 	t.Run("scale", b.scale)
+}
+
+// simulated is a lab whose server answers at once: agents are then compared with what the switch and the broker take.
+func simulated(t *testing.T) *lab.Lab {
+	t.Setenv(lab.EnvServer, string(lab.NoServer))
+	l := lab.New(t, 2)
+	s, err := sim.Start(t.Context(), sim.Config{URL: l.TransportURL(), API: l.APIAddr(), Log: t.Logf})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close(context.Background()) })
+	return l
 }
 
 // prepare makes the network known on both hosts.
