@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -39,6 +40,9 @@ type itemsAnswered struct {
 	err       error // there is no answer
 	bad       error // parts of it cannot be read
 }
+
+// manyMembers make an answer of some megabytes.
+const manyMembers = 1000
 
 // maxGroupsPerCall is in how many groups members are looked for with one question: the answer has all of them.
 const maxGroupsPerCall = 10
@@ -113,6 +117,10 @@ func (a *Agent) pullItems(ctx context.Context, kind neutron.Kind, items []world.
 		e.groups, err = neutron.DecodeAll[neutron.SecurityGroup](kind, complete)
 	case neutron.KindPort:
 		e.members, err = neutron.DecodeAll[neutron.Member](kind, objects)
+		if len(objects) > manyMembers {
+			// The answer is many times larger than what is kept of it, and does not come again soon.
+			debug.FreeOSMemory()
+		}
 	case neutron.KindAddressGroup:
 		e.addresses, err = neutron.DecodeAll[neutron.AddressGroup](kind, objects)
 	}

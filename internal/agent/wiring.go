@@ -85,6 +85,7 @@ func (a *Agent) converge(ctx context.Context) {
 	a.reportPorts(ctx)
 	a.sweep()
 	a.shut()
+	a.remember()
 }
 
 // compile works out what an object wants now.

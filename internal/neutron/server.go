@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
+	"github.com/patchbay-sdn/patchbay/oslo/messaging/rawjson"
 )
 
 // Caller makes one RPC call and decodes its result. *messaging.Client is one.
@@ -73,11 +74,29 @@ func (s *Server) BulkPull(ctx context.Context, v Versions, kind Kind, filter map
 }
 
 func (s *Server) bulkPull(ctx context.Context, kind Kind, version string, filter map[string]any) ([]Primitive, error) {
-	var objects []Primitive
+	var objects primitives
 	err := s.plugin(ctx, "1.1", "bulk_pull", map[string]any{
 		"resource_type": kind, "version": version, "filter_kwargs": filter,
 	}, &objects)
 	return objects, err
+}
+
+// primitives is an answer with many objects. The members of a large group are tens of megabytes: they are not copied, but
+// point into the reply, which nobody writes to.
+type primitives []Primitive
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (l *primitives) UnmarshalJSON(b []byte) error {
+	*l = nil
+	if string(b) == "null" {
+		return nil
+	}
+	_, err := rawjson.Elements(b, func(rest []byte) (int, error) {
+		p, n, err := primitive(rest)
+		*l = append(*l, p)
+		return n, err
+	})
+	return err
 }
 
 // Pull fetches one object by id. It returns nil when the server has none.
