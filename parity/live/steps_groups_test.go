@@ -217,7 +217,7 @@ func unlistAddresses(name string, prefixes ...string) step {
 func changeAddresses(name, how, word string, prefixes []string) step {
 	return step{text: fmt.Sprintf("address group %s %s %v", name, word, prefixes), do: func(ctx context.Context, p *play) error {
 		return p.api(ctx, http.MethodPut, "address-groups/"+p.things[name].id+"/"+how,
-			attrs{"address_group": attrs{"addresses": prefixes}}, nil)
+			attrs{"addresses": prefixes}, nil)
 	}}
 }
 
