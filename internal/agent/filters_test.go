@@ -168,7 +168,9 @@ func TestAGroupThatTheServerRefusesWaitsAlone(t *testing.T) {
 		go func() { done <- a.Run(ctx) }()
 		sw.changes <- batch
 		wait(50 * time.Millisecond) // before the first pause between attempts is over
+		c.mu.Lock()
 		early := c.asked[string(neutron.KindSecurityGroup)]
+		c.mu.Unlock()
 		wait(10 * time.Minute)
 		cancel()
 		if err := <-done; err != nil {
