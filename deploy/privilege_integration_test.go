@@ -93,7 +93,7 @@ func TestLeastPrivilege(t *testing.T) {
 	l := lab.New(t, 2)
 	h := l.Host(1)
 	dir := install(t, l, h)
-	run := func(caps string) {
+	run := func(t *testing.T, caps string) {
 		t.Helper()
 		wrap(t, h, dir, caps)
 		if err := h.StartAgent(t.Context(), lab.Patchbay); err != nil {
@@ -101,7 +101,7 @@ func TestLeastPrivilege(t *testing.T) {
 		}
 		checkProcess(t, h, caps)
 	}
-	stop := func() {
+	stop := func(t *testing.T) {
 		t.Helper()
 		if err := h.StopAgent(t.Context()); err != nil {
 			t.Fatal(err)
@@ -112,25 +112,29 @@ func TestLeastPrivilege(t *testing.T) {
 	if err := l.Host(2).StartAgent(t.Context(), lab.Patchbay); err != nil {
 		t.Fatal(err)
 	}
-	far, err := l.Host(2).Plug(t.Context(), lab.Port{Name: "far"})
+	network, err := l.CreateNetwork(t.Context(), lab.Network{Name: "privilege"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	far, err := l.Host(2).Plug(t.Context(), lab.Port{NetworkID: network.ID, Name: "far"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Run("as the service", func(t *testing.T) {
-		run(service.caps)
-		reach(t, l, h, "one", far)
-		stop()
+		run(t, service.caps)
+		reach(t, l, h, lab.Port{NetworkID: network.ID, Name: "one"}, far)
+		stop(t)
 	})
 	t.Run("without CAP_DAC_OVERRIDE the switch is closed", func(t *testing.T) {
-		run(group.caps)
-		defer stop()
+		run(t, group.caps)
+		defer stop(t)
 		waitForLog(t, h, regexp.MustCompile(`bridge cannot be programmed.*permission denied`))
 	})
 	t.Run("as the service with group.conf", func(t *testing.T) {
 		openSockets(t, h)
-		run(group.caps)
-		reach(t, l, h, "two", far)
-		stop()
+		run(t, group.caps)
+		reach(t, l, h, lab.Port{NetworkID: network.ID, Name: "two"}, far)
+		stop(t)
 	})
 }
 
@@ -221,9 +225,9 @@ func popcount(v uint64) (n int) {
 }
 
 // reach plugs a VM into the host, waits until it is wired, and pings another host's.
-func reach(t *testing.T, l *lab.Lab, h *lab.Host, name string, far *lab.VM) {
+func reach(t *testing.T, l *lab.Lab, h *lab.Host, p lab.Port, far *lab.VM) {
 	t.Helper()
-	vm, err := h.Plug(t.Context(), lab.Port{Name: name})
+	vm, err := h.Plug(t.Context(), p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,11 +239,11 @@ func reach(t *testing.T, l *lab.Lab, h *lab.Host, name string, far *lab.VM) {
 	for {
 		out, err := exec.CommandContext(ctx, "ip", "netns", "exec", vm.Netns, "ping", "-n", "-c", "3", "-i", "0.2", "-W", "1", far.IPs[0]).CombinedOutput()
 		if err == nil {
-			t.Logf("%s is wired and reaches %s", name, far.IPs[0])
+			t.Logf("%s is wired and reaches %s", p.Name, far.IPs[0])
 			return
 		}
 		if ctx.Err() != nil {
-			t.Fatalf("%s does not reach %s: %v\n%s", name, far.IPs[0], err, out)
+			t.Fatalf("%s does not reach %s: %v\n%s", p.Name, far.IPs[0], err, out)
 		}
 	}
 }
