@@ -270,9 +270,6 @@ func TestAnyFilterHistory(t *testing.T) {
 
 		again := &host{w: h.w, s: h.s, flows: map[world.Object][]Flow{}}
 		again.compile(t, h.w.Everything())
-		for _, i := range []string{"patch-tun", "int-br-ex"} {
-			again.compile(t, []world.Object{{Kind: world.KindInterface, ID: i}})
-		}
 		same(t, "compiled bit by bit", got, "from nothing", again.text())
 
 		fresh := &cloud{host: newHost(cfg), ports: h.ports, groups: h.groups, addresses: h.addresses}

@@ -405,7 +405,8 @@ func (w *World) Ports(asked []string, found []neutron.Port) {
 func (w *World) Unanswered(asked []string) {
 	for _, id := range asked {
 		if p := w.ports[id]; p != nil {
-			p.Asked = false
+			// An answer to an earlier question may have come meanwhile; it does not count for this one.
+			p.Asked, p.Answered = false, false
 		}
 	}
 }

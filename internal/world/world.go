@@ -191,6 +191,9 @@ func (w *World) Everything() []Object {
 			w.markGroupOn(g, key)
 		}
 	}
+	for i := range w.View.Interfaces() {
+		w.touchInterface(i)
+	}
 	return w.Settle()
 }
 
