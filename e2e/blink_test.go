@@ -225,6 +225,27 @@ func (b *blink) settle(t *testing.T) {
 // run sends while updates happen, and counts at both ends.
 func (b *blink) run(t *testing.T, count int, seed uint64) result {
 	t.Helper()
+	rng := rand.New(rand.NewPCG(seed, 0))
+	r := b.during(t, func() {
+		for range count {
+			if err := b.update(rng); err != nil {
+				t.Error(err)
+			}
+			b.eventually(time.Duration(rng.IntN(100))*time.Millisecond, func() bool { return false })
+		}
+		// The Python agent looks at what has come every two seconds.
+		b.eventually(wired/4, func() bool { return false })
+	})
+	r.updates = count
+	if err := b.undo(); err != nil {
+		t.Error(err)
+	}
+	return r
+}
+
+// during sends while something happens, and counts at both ends.
+func (b *blink) during(t *testing.T, happens func()) result {
+	t.Helper()
 	var stop atomic.Bool
 	sent := make(chan error, 1)
 	for i, x := range b.tuples {
@@ -233,24 +254,13 @@ func (b *blink) run(t *testing.T, count int, seed uint64) result {
 	b.base += token(len(b.tuples)) << 24
 	start := time.Now()
 	go func() { sent <- b.send(&stop) }()
-	rng := rand.New(rand.NewPCG(seed, 0))
-	for range count {
-		if err := b.update(rng); err != nil {
-			t.Error(err)
-		}
-		b.eventually(time.Duration(rng.IntN(100))*time.Millisecond, func() bool { return false })
-	}
-	// The Python agent looks at what has come every two seconds.
-	b.eventually(wired/4, func() bool { return false })
+	happens()
 	stop.Store(true)
 	if err := <-sent; err != nil {
 		t.Fatal(err)
 	}
-	r := result{agent: b.agent, updates: count, tuples: len(b.tuples), took: time.Since(start)}
+	r := result{agent: b.agent, tuples: len(b.tuples), took: time.Since(start)}
 	b.eventually(time.Second, func() bool { return false })
-	if err := b.undo(); err != nil {
-		t.Error(err)
-	}
 	for _, x := range b.tuples {
 		r.add(x)
 	}

@@ -1,7 +1,7 @@
 # Included by the Makefile.
 E2E = CGO_ENABLED=1 $(GO) test -race -count 1 -timeout 45m -tags e2e -v $(TESTFLAGS)
 
-.PHONY: e2e e2e-groups e2e-blink
+.PHONY: e2e e2e-groups e2e-blink faults
 
 e2e: build ## real packets between VMs: wiring on three hosts, every network type, DHCP, isolation; then security groups; prints tables (root)
 	$(E2E) -run 'TestWiring|TestGroups' ./e2e/
@@ -11,3 +11,6 @@ e2e-groups: build ## security groups alone: every rule kind, forged frames, fail
 
 e2e-blink: build ## probes at 1 kHz through PATCHBAY_BLINK_UPDATES=200 updates, Patchbay and the Python agent (root; PATCHBAY_BLINK_AGENTS=patchbay)
 	$(GO) test -count 1 -timeout 45m -tags e2e -v -run TestBlink $(TESTFLAGS) ./e2e/
+
+faults: build ## restarts, crashes, a dead switch, a broker away, drift, the Python agent and back, under traffic; prints a table (root)
+	$(GO) test -count 1 -timeout 45m -tags e2e -v -run TestFaults $(TESTFLAGS) ./e2e/

@@ -90,26 +90,13 @@ func (h *Host) writeAgentConfig(overrides []string) error {
 // StartAgent starts an agent with the default configuration plus overrides ("section.option=value") and returns once the
 // server has heard from it. An agent that already runs is an error: stop it first.
 func (h *Host) StartAgent(ctx context.Context, kind AgentKind, overrides ...string) error {
-	argv, err := h.agentCommand(kind)
-	if err != nil {
-		return err
-	}
-	if running, pid := h.Agent(); pid != 0 {
-		return fmt.Errorf("starting the %s agent on %s: the %s agent runs there as pid %d; stop it first", kind, h.name, running, pid)
-	}
-	if err := h.writeAgentConfig(overrides); err != nil {
-		return err
-	}
 	ctx, cancel := context.WithTimeout(ctx, agentTimeout)
 	defer cancel()
 	last, err := h.freshSecond(ctx)
 	if err != nil {
 		return err
 	}
-	d, err := daemon.Start(ctx, daemon.Spec{
-		Name: string(kind), Dir: h.agentDir(), Netns: h.netns, Argv: argv,
-		Env: []string{"OVS_RUNDIR=" + h.Switch().Dir()},
-	})
+	d, err := h.launch(ctx, kind, overrides)
 	if err != nil {
 		return err
 	}
@@ -126,6 +113,29 @@ func (h *Host) StartAgent(ctx context.Context, kind AgentKind, overrides ...stri
 				kind, h.name, errors.Join(ctx.Err(), err), d.LogTail(20))
 		}
 	}
+}
+
+// LaunchAgent starts an agent as StartAgent does, but waits for nothing: for when no server could hear from it.
+func (h *Host) LaunchAgent(ctx context.Context, kind AgentKind, overrides ...string) error {
+	_, err := h.launch(ctx, kind, overrides)
+	return err
+}
+
+func (h *Host) launch(ctx context.Context, kind AgentKind, overrides []string) (*daemon.Daemon, error) {
+	argv, err := h.agentCommand(kind)
+	if err != nil {
+		return nil, err
+	}
+	if running, pid := h.Agent(); pid != 0 {
+		return nil, fmt.Errorf("starting the %s agent on %s: the %s agent runs there as pid %d; stop it first", kind, h.name, running, pid)
+	}
+	if err := h.writeAgentConfig(overrides); err != nil {
+		return nil, err
+	}
+	return daemon.Start(ctx, daemon.Spec{
+		Name: string(kind), Dir: h.agentDir(), Netns: h.netns, Argv: argv,
+		Env: []string{"OVS_RUNDIR=" + h.Switch().Dir()},
+	})
 }
 
 // freshSecond returns the time of the last report from this host, after making sure that the next one will differ from it:
