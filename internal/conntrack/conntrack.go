@@ -15,6 +15,7 @@ package conntrack
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"time"
 )
 
@@ -39,10 +40,35 @@ const (
 type Remover interface {
 	// FlushZone removes all connections of a zone.
 	FlushZone(ctx context.Context, zone uint16) error
-	// RemoveMarked removes the connections of a zone that are marked as revoked and returns how many it removed. A
-	// connection is marked by the first packet that meets the changed flows, so one that is idle is not found until it
-	// speaks. In the userspace datapath of older switches those of ICMPv6 stay (see canFlush).
+	// Marked lists the connections of a zone that are marked as revoked, at most MaxListed. A connection is marked by the
+	// first packet that meets the changed flows, so one that is idle is not found until it speaks.
+	Marked(ctx context.Context, zone uint16) ([]Connection, error)
+	// Remove removes connections that Marked has listed and returns how many of them were still there. In the userspace
+	// datapath of older switches those of ICMPv6 stay (see canFlush).
+	//
+	// Remove only what is allowed again. Of a connection that is still refused both ends go on sending for minutes, and
+	// its mark is what stops them. Without it, a packet from the end that may begin connections looks like the first of a
+	// new one, which is allowed: all packets of the other end are let through again then, as answers.
+	Remove(ctx context.Context, zone uint16, connections []Connection) (int, error)
+	// RemoveMarked removes all connections of a zone that are marked as revoked, whatever both ends make of that, and
+	// returns how many it removed.
 	RemoveMarked(ctx context.Context, zone uint16) (int, error)
+}
+
+// MaxListed bounds a list of connections.
+const MaxListed = maxHeld
+
+// Connection is a tracked connection, as its first packet showed it.
+type Connection struct {
+	Src, Dst netip.Addr
+	Protocol uint8
+	// SrcPort and DstPort are 0 for protocols without ports.
+	SrcPort, DstPort uint16
+	// ICMPType, ICMPCode and ICMPID are 0 for protocols other than ICMP and ICMPv6.
+	ICMPType, ICMPCode uint8
+	ICMPID             uint16
+
+	id string // by which the kernel knows it
 }
 
 // New returns the Remover for bridges of the given datapath_type. The empty type is the kernel's, as in the database.

@@ -210,7 +210,7 @@ func zoneEntries(t *testing.T, sw *vswitch.Switch, zone uint16) []string {
 		if err != nil {
 			t.Fatalf("%s: %v", l, err)
 		}
-		all = append(all, fmt.Sprintf("%d %s %d mark %d", e.proto, e.dst, e.dport, e.mark))
+		all = append(all, fmt.Sprintf("%d %s %d mark %d", e.Protocol, e.Dst, e.DstPort, e.mark))
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
@@ -270,12 +270,33 @@ func TestUserspaceDatapath(t *testing.T) {
 	}
 	if out, err := sw.Appctl(ctx, "ovs-vswitchd", commandVersion); err != nil {
 		t.Fatal(err)
-	} else if v := parseVersion(out); !canFlush(entry{proto: protoICMPv6, icmpType: 128}, v) {
+	} else if v := parseVersion(out); !canFlush(Connection{Protocol: protoICMPv6, ICMPType: 128}, v) {
 		t.Logf("OVS %v does not survive the removal of an ICMPv6 connection: it has to stay", v)
 		const spared = "58 fd00::9 0 mark 1"
 		bad = slices.DeleteFunc(bad, func(e string) bool { return e == spared })
 		good = append(good, spared)
 		slices.Sort(good)
+	}
+	listed, err := r.Marked(ctx, 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var described []string
+	for _, c := range listed {
+		described = append(described, fmt.Sprintf("%d %s %d mark 1", c.Protocol, c.Dst, c.DstPort))
+	}
+	slices.Sort(described)
+	if want := slices.DeleteFunc(slices.Clone(both), func(e string) bool { return !strings.HasSuffix(e, "mark 1") }); !slices.Equal(described, want) {
+		t.Errorf("marked: %q\nwant %q", described, want)
+	}
+	// One by name, the others together.
+	one := slices.IndexFunc(listed, func(c Connection) bool { return c.Protocol == 6 && c.Dst.Is4() })
+	if n, err := r.Remove(ctx, 5, listed[one:one+1]); n != 1 || err != nil {
+		t.Errorf("removed %d, %v; want 1", n, err)
+	}
+	bad = slices.DeleteFunc(bad, func(e string) bool { return e == "6 10.9.0.2 81 mark 1" })
+	if got := zoneEntries(t, sw, 5); slices.Contains(got, "6 10.9.0.2 81 mark 1") || len(got) != len(bad)+len(good) {
+		t.Errorf("after one was removed: %q", got)
 	}
 	if n, err := r.RemoveMarked(ctx, 5); n != len(bad) || err != nil {
 		t.Errorf("removed %d, %v; want %d", n, err, len(bad))
@@ -449,7 +470,29 @@ func TestKernelTable(t *testing.T) {
 			}
 		})
 	}
-	remove(7, total["7"])
+	inNetns(t, ns, func() {
+		list, err := (kernel{}).Marked(t.Context(), 7)
+		if err != nil || len(list) != total["7"] {
+			t.Errorf("zone 7: %d are marked, %v", len(list), err)
+			return
+		}
+		var text []string
+		for _, c := range list {
+			text = append(text, fmt.Sprint(c.Protocol, c.Src, c.Dst, c.SrcPort, c.DstPort, c.ICMPID, c.ICMPType, c.ICMPCode))
+		}
+		for _, want := range []string{
+			"6 10.0.0.1 10.0.0.2 5 6 0 0 0", "17 fd00::1 fd00::2 5 6 0 0 0", "132 10.0.0.1 10.0.0.2 5 6 0 0 0",
+			"1 10.0.0.1 10.0.0.2 0 0 7 8 0", "58 fd00::1 fd00::2 0 0 7 128 0",
+		} {
+			if !slices.Contains(text, want) {
+				t.Errorf("no %s in %q", want, text)
+			}
+		}
+		if n, err := (kernel{}).Remove(t.Context(), 7, list[:3]); n != 3 || err != nil {
+			t.Errorf("zone 7: removed %d, %v; want 3", n, err)
+		}
+	})
+	remove(7, total["7"]-3)
 	remove(7, 0)
 	remove(9, 0)
 	remove(10, 0)

@@ -20,15 +20,11 @@ var protocols = map[string]uint8{
 	"icmp": protoICMP, "igmp": 2, "tcp": 6, "udp": 17, "dccp": 33, "icmpv6": protoICMPv6, "sctp": 132, "udplite": 136,
 }
 
-// entry is one connection as seen from its first packet.
+// entry is one line about a connection.
 type entry struct {
-	src, dst netip.Addr
-	proto    uint8
-	// sport and dport are 0 for protocols without ports; with ICMP, sport is the identifier.
-	sport, dport       uint16
-	icmpType, icmpCode uint8
-	zone               uint16
-	mark               uint32
+	Connection
+	zone uint16
+	mark uint32
 }
 
 var errEntry = errors.New("not a tracked connection")
@@ -40,7 +36,7 @@ func parseEntry(line string) (entry, error) {
 	var e entry
 	name, rest, _ := strings.Cut(line, ",")
 	var ok bool
-	if e.proto, ok = protocol(name); !ok {
+	if e.Protocol, ok = protocol(name); !ok {
 		return entry{}, fmt.Errorf("%w: protocol %q", errEntry, name)
 	}
 	seen := false
@@ -100,7 +96,7 @@ func nextField(s string) (field, rest string, ok bool) {
 }
 
 // parseTuple reads "(src=…,dst=…,…)".
-func (e *entry) parseTuple(s string) error {
+func (c *Connection) parseTuple(s string) error {
 	if len(s) < 2 || s[0] != '(' || s[len(s)-1] != ')' {
 		return errors.New("no brackets")
 	}
@@ -109,23 +105,25 @@ func (e *entry) parseTuple(s string) error {
 		var err error
 		switch key {
 		case "src":
-			e.src, err = netip.ParseAddr(value)
+			c.Src, err = netip.ParseAddr(value)
 		case "dst":
-			e.dst, err = netip.ParseAddr(value)
-		case "sport", "id":
-			e.sport, err = number[uint16](value, 16)
+			c.Dst, err = netip.ParseAddr(value)
+		case "id":
+			c.ICMPID, err = number[uint16](value, 16)
+		case "sport":
+			c.SrcPort, err = number[uint16](value, 16)
 		case "dport":
-			e.dport, err = number[uint16](value, 16)
+			c.DstPort, err = number[uint16](value, 16)
 		case "type":
-			e.icmpType, err = number[uint8](value, 8)
+			c.ICMPType, err = number[uint8](value, 8)
 		case "code":
-			e.icmpCode, err = number[uint8](value, 8)
+			c.ICMPCode, err = number[uint8](value, 8)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", key, err)
 		}
 	}
-	if !e.src.IsValid() || !e.dst.IsValid() || e.src.Is4() != e.dst.Is4() || e.src.Zone() != "" || e.dst.Zone() != "" {
+	if !c.Src.IsValid() || !c.Dst.IsValid() || c.Src.Is4() != c.Dst.Is4() || c.Src.Zone() != "" || c.Dst.Zone() != "" {
 		return errors.New("addresses")
 	}
 	return nil
@@ -139,16 +137,16 @@ func number[T uint8 | uint16 | uint32](s string, bits int) (T, error) {
 	return T(n), nil
 }
 
-// tuple is the entry as dpctl/flush-conntrack wants it. The protocol has to come before what depends on it. From OVS 3.1 on
-// a port 0 there means any port: for protocols without ports that is the same connection.
-func (e entry) tuple() string {
+// tuple is the connection as dpctl/flush-conntrack wants it. The protocol has to come before what depends on it. From OVS
+// 3.1 on a port 0 there means any port: for protocols without ports that is the same connection.
+func (c Connection) tuple() string {
 	family := "ct_nw"
-	if e.src.Is6() {
+	if c.Src.Is6() {
 		family = "ct_ipv6"
 	}
-	s := fmt.Sprintf("%s_src=%s,%s_dst=%s,ct_nw_proto=%d", family, e.src, family, e.dst, e.proto)
-	if e.proto == protoICMP || e.proto == protoICMPv6 {
-		return s + fmt.Sprintf(",icmp_id=%d,icmp_type=%d,icmp_code=%d", e.sport, e.icmpType, e.icmpCode)
+	s := fmt.Sprintf("%s_src=%s,%s_dst=%s,ct_nw_proto=%d", family, c.Src, family, c.Dst, c.Protocol)
+	if c.Protocol == protoICMP || c.Protocol == protoICMPv6 {
+		return s + fmt.Sprintf(",icmp_id=%d,icmp_type=%d,icmp_code=%d", c.ICMPID, c.ICMPType, c.ICMPCode)
 	}
-	return s + fmt.Sprintf(",ct_tp_src=%d,ct_tp_dst=%d", e.sport, e.dport)
+	return s + fmt.Sprintf(",ct_tp_src=%d,ct_tp_dst=%d", c.SrcPort, c.DstPort)
 }

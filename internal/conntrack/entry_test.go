@@ -102,7 +102,7 @@ func FuzzParseEntry(f *testing.F) {
 			t.Fatalf("%q became %q", line, text)
 		}
 		want := 5
-		if e.proto == protoICMP || e.proto == protoICMPv6 {
+		if e.Protocol == protoICMP || e.Protocol == protoICMPv6 {
 			want = 6
 		}
 		if n := len(strings.Split(text, ",")); n != want {

@@ -34,6 +34,42 @@ func (k kernel) RemoveMarked(ctx context.Context, zone uint16) (int, error) {
 	return removed, nil
 }
 
+func (k kernel) Marked(ctx context.Context, zone uint16) ([]Connection, error) {
+	s, err := openNetlink(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("listing revoked connections of zone %d: %w", zone, err)
+	}
+	defer s.close()
+	requests, _, err := s.list(zone, revokedMark)
+	if err != nil {
+		return nil, fmt.Errorf("listing revoked connections of zone %d: %w", zone, err)
+	}
+	list := make([]Connection, 0, len(requests))
+	for _, r := range requests {
+		if c, ok := describe(r); ok {
+			list = append(list, c)
+		}
+	}
+	return list, nil
+}
+
+func (k kernel) Remove(ctx context.Context, zone uint16, connections []Connection) (int, error) {
+	s, err := openNetlink(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("removing connections of zone %d: %w", zone, err)
+	}
+	defer s.close()
+	requests := make([][]byte, 0, len(connections))
+	for _, c := range connections {
+		requests = append(requests, []byte(c.id))
+	}
+	n, err := s.delete(requests)
+	if err != nil {
+		err = fmt.Errorf("removing connections of zone %d: %w", zone, err)
+	}
+	return n, err
+}
+
 func (k kernel) remove(ctx context.Context, zone uint16, mark uint32) (int, error) {
 	s, err := openNetlink(ctx)
 	if err != nil {

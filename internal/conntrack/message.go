@@ -4,6 +4,7 @@ package conntrack
 
 import (
 	"encoding/binary"
+	"net/netip"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -21,6 +22,17 @@ const (
 	attrID        = 12
 	attrZone      = 18
 	attrMarkMask  = 21
+
+	// Within a tuple: addresses and protocol, and within those.
+	attrTupleIP    = 1
+	attrTupleProto = 2
+
+	attrIPv4Src, attrIPv4Dst, attrIPv6Src, attrIPv6Dst = 1, 2, 3, 4
+
+	attrProtoNum                                 = 1
+	attrProtoSrc, attrProtoDst                   = 2, 3
+	attrICMPID, attrICMPType, attrICMPCode       = 4, 5, 6
+	attrICMPv6ID, attrICMPv6Type, attrICMPv6Code = 7, 8, 9
 
 	headerLen = unix.NLMSG_HDRLEN
 	genLen    = 4 // struct nfgenmsg: family, version, resource id
@@ -74,36 +86,110 @@ type connection struct {
 }
 
 // parseConnection reads the payload of a message about an entry. What it returns refers to b.
-func parseConnection(b []byte) (connection, bool) {
+func parseConnection(b []byte) (c connection, ok bool) {
 	if len(b) < genLen {
 		return connection{}, false
 	}
-	c := connection{family: b[0]}
-	for b = b[genLen:]; len(b) >= attrLen; {
-		n := int(binary.NativeEndian.Uint16(b))
-		if n < attrLen || n > len(b) {
-			return connection{}, false
-		}
-		value := b[attrLen:n]
-		switch binary.NativeEndian.Uint16(b[2:]) & attrType {
+	c.family = b[0]
+	good := attributes(b[genLen:], func(kind uint16, value []byte) bool {
+		switch kind {
 		case attrTupleOrig:
 			c.tuple = value
 		case attrID:
 			c.id = value
 		case attrZone:
-			if len(value) != 2 {
-				return connection{}, false
-			}
-			c.zone = binary.BigEndian.Uint16(value)
+			return number16(value, &c.zone)
 		case attrMark:
 			if len(value) != 4 {
-				return connection{}, false
+				return false
 			}
 			c.mark = binary.BigEndian.Uint32(value)
 		}
+		return true
+	})
+	return c, good && len(c.tuple) > 0
+}
+
+// attributes calls take for each attribute until it returns false, and says whether all were read.
+func attributes(b []byte, take func(kind uint16, value []byte) bool) bool {
+	for len(b) >= attrLen {
+		n := int(binary.NativeEndian.Uint16(b))
+		if n < attrLen || n > len(b) || !take(binary.NativeEndian.Uint16(b[2:])&attrType, b[attrLen:n]) {
+			return false
+		}
 		b = b[min(align(n), len(b)):]
 	}
-	return c, len(c.tuple) > 0
+	return true
+}
+
+func number16(value []byte, n *uint16) bool {
+	if len(value) != 2 {
+		return false
+	}
+	*n = binary.BigEndian.Uint16(value)
+	return true
+}
+
+func number8(value []byte, n *uint8) bool {
+	if len(value) != 1 {
+		return false
+	}
+	*n = value[0]
+	return true
+}
+
+func address(value []byte, a *netip.Addr) (ok bool) {
+	*a, ok = netip.AddrFromSlice(value)
+	return ok
+}
+
+// describe says which connection a request to delete is about, and keeps the request in it.
+func describe(request []byte) (Connection, bool) {
+	m, _, ok := nextMessage(request)
+	if !ok {
+		return Connection{}, false
+	}
+	raw, ok := parseConnection(m.payload)
+	if !ok {
+		return Connection{}, false
+	}
+	c := Connection{id: string(request)}
+	ok = attributes(raw.tuple, func(kind uint16, value []byte) bool {
+		switch kind {
+		case attrTupleIP:
+			return attributes(value, func(kind uint16, value []byte) bool {
+				switch kind {
+				case attrIPv4Src, attrIPv6Src:
+					return address(value, &c.Src)
+				case attrIPv4Dst, attrIPv6Dst:
+					return address(value, &c.Dst)
+				}
+				return true
+			})
+		case attrTupleProto:
+			return attributes(value, c.describeProtocol)
+		}
+		return true
+	})
+	return c, ok && c.Src.IsValid() && c.Dst.IsValid()
+}
+
+func (c *Connection) describeProtocol(kind uint16, value []byte) bool {
+	switch kind {
+	case attrProtoNum:
+		return number8(value, &c.Protocol)
+	case attrProtoSrc:
+		return number16(value, &c.SrcPort)
+	case attrProtoDst:
+		return number16(value, &c.DstPort)
+	case attrICMPID, attrICMPv6ID:
+		return number16(value, &c.ICMPID)
+	case attrICMPType, attrICMPv6Type:
+		return number8(value, &c.ICMPType)
+	case attrICMPCode, attrICMPv6Code:
+		return number8(value, &c.ICMPCode)
+	}
+	return true
 }
 
 // listRequest asks for the entries that have the mark, those of all zones where the kernel does not know better.

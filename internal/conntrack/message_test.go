@@ -86,6 +86,9 @@ func FuzzConnection(f *testing.F) {
 			}
 			packet = rest
 			_ = m.errno()
+			if d, ok := describe(finish(append(newRequest(kindDelete, 0, 0), m.payload...))); ok && (!d.Src.IsValid() || !d.Dst.IsValid()) {
+				t.Fatalf("described without addresses: %+v", d)
+			}
 			c, ok := parseConnection(m.payload)
 			if !ok {
 				continue

@@ -41,6 +41,32 @@ func (u userspace) FlushZone(ctx context.Context, zone uint16) error {
 	return nil
 }
 
+func (u userspace) Marked(ctx context.Context, zone uint16) ([]Connection, error) {
+	c, err := u.dial(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("listing revoked connections of zone %d: %w", zone, err)
+	}
+	defer c.close()
+	list, _, bad, err := c.marked(zone)
+	if err = errors.Join(err, bad); err != nil {
+		err = fmt.Errorf("listing revoked connections of zone %d: %w", zone, err)
+	}
+	return list, err
+}
+
+func (u userspace) Remove(ctx context.Context, zone uint16, connections []Connection) (int, error) {
+	c, err := u.dial(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("removing connections of zone %d: %w", zone, err)
+	}
+	defer c.close()
+	n, err := c.remove(zone, connections)
+	if err != nil {
+		err = fmt.Errorf("removing connections of zone %d: %w", zone, err)
+	}
+	return n, err
+}
+
 func (u userspace) RemoveMarked(ctx context.Context, zone uint16) (int, error) {
 	removed, err := u.removeMarked(ctx, zone)
 	if err != nil {
@@ -55,17 +81,13 @@ func (u userspace) removeMarked(ctx context.Context, zone uint16) (int, error) {
 		return 0, err
 	}
 	defer c.close()
-	version, err := c.version()
-	if err != nil {
-		return 0, err
-	}
 	removed := 0
 	for range maxPasses {
-		tuples, more, bad, err := c.marked(zone, version)
+		list, more, bad, err := c.marked(zone)
 		if err != nil {
 			return removed, err
 		}
-		n, err := c.flush(zone, tuples)
+		n, err := c.remove(zone, list)
 		removed += n
 		if err = errors.Join(err, bad); err != nil || !more || n == 0 {
 			return removed, err
@@ -148,12 +170,12 @@ func parseVersion(line string) (v [3]int) {
 // canFlush says whether the switch survives being asked to flush the connection. It aborts on kinds of ICMP messages
 // that it does not expect, and before these versions on every ICMPv6 connection. Such connections stay until they time
 // out; the flows go by their mark and drop their packets.
-func canFlush(e entry, version [3]int) bool {
-	switch e.proto {
+func canFlush(c Connection, version [3]int) bool {
+	switch c.Protocol {
 	case protoICMP:
-		return slices.Contains([]uint8{0, 8, 13, 14, 15, 16}, e.icmpType)
+		return slices.Contains([]uint8{0, 8, 13, 14, 15, 16}, c.ICMPType)
 	case protoICMPv6:
-		if e.icmpType != 128 && e.icmpType != 129 {
+		if c.ICMPType != 128 && c.ICMPType != 129 {
 			return false
 		}
 		switch [2]int(version[:2]) {
@@ -173,9 +195,27 @@ func canFlush(e entry, version [3]int) bool {
 	return true
 }
 
-// marked lists the revoked connections of the zone as tuples, at most maxHeld; more says that there are more. Bad is about
-// the first line that nobody could read: the others are dealt with all the same.
-func (c *control) marked(zone uint16, version [3]int) (tuples []string, more bool, bad, err error) {
+// remove removes the connections that the switch survives being asked for.
+func (c *control) remove(zone uint16, connections []Connection) (int, error) {
+	if len(connections) == 0 {
+		return 0, nil
+	}
+	version, err := c.version()
+	if err != nil {
+		return 0, err
+	}
+	tuples := make([]string, 0, len(connections))
+	for _, conn := range connections {
+		if canFlush(conn, version) {
+			tuples = append(tuples, conn.tuple())
+		}
+	}
+	return c.flush(zone, tuples)
+}
+
+// marked lists the revoked connections of the zone, at most maxHeld; more says that there are more. Bad is about the first
+// line that nobody could read: the others are dealt with all the same.
+func (c *control) marked(zone uint16) (list []Connection, more bool, bad, err error) {
 	if err := c.send(commandDump, c.datapath, fmt.Sprintf("zone=%d", zone)); err != nil {
 		return nil, false, nil, err
 	}
@@ -188,18 +228,18 @@ func (c *control) marked(zone uint16, version [3]int) (tuples []string, more boo
 			return nil
 		}
 		switch {
-		case e.zone != zone || e.mark&revokedMark == 0 || !canFlush(e, version):
-		case len(tuples) == maxHeld:
+		case e.zone != zone || e.mark&revokedMark == 0:
+		case len(list) == maxHeld:
 			more = true
 		default:
-			tuples = append(tuples, e.tuple())
+			list = append(list, e.Connection)
 		}
 		return nil
 	})
 	if err == nil && refused != "" {
 		err = fmt.Errorf("%s: %s", commandDump, refused)
 	}
-	return tuples, more, bad, err
+	return list, more, bad, err
 }
 
 // flush removes connections of the zone and returns how many were still there. The empty tuple means all of them.
