@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"syscall"
@@ -62,10 +61,6 @@ the options that may change at run time.`,
 }
 
 func runAgent(ctx context.Context, o *options.Options) error {
-	if os.Getenv("GOGC") == "" {
-		// An agent rests most of the time: memory that VMs could use is worth more than the little time this takes.
-		debug.SetGCPercent(50)
-	}
 	level := &slog.LevelVar{}
 	level.Set(logLevel(o))
 	log, closeLog, err := openLog(o, level)

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/snapshot"
@@ -29,6 +31,9 @@ const savePause = 5 * time.Second
 func (a *Agent) recall() {
 	if a.cfg.Snapshot == "" {
 		return
+	}
+	if err := os.MkdirAll(filepath.Dir(a.cfg.Snapshot), 0o755); err != nil {
+		a.log.Warn("the directory for state cannot be made", "err", err)
 	}
 	m := &world.Memory{}
 	written, err := snapshot.Load(a.cfg.Snapshot, world.MemoryVersion, m)
