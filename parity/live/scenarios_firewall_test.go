@@ -55,8 +55,8 @@ func firewallScenarios() []*scenario {
 		filteredPort("fw-ipv6-only", firewall, "A filtered port that has an IPv6 address only.", "6", vxlan),
 		filteredPort("fw-no-address", firewall, "A filtered port that has no address but its MAC.", "4", vlan, attrs{"fixed_ips": []attrs{}}),
 		filteredPort("fw-no-groups", firewall, "A port with port security that is in no group: filtered, without rules.", "4", vlan, groups()),
-		filteredPort("fw-network-port", firewall, "A port whose owner begins with network: is trusted.", "4", vxlan, attrs{"device_owner": "network:dhcp"}),
-		filteredPort("fw-network-port-vlan", firewall, "A trusted port of a vlan network, that of a router.", "4", vlan, attrs{"device_owner": "network:router_interface"}),
+		filteredPort("fw-network-port", firewall, "A port whose owner begins with network: is trusted.", "4", vxlan, trusted("dhcp")),
+		filteredPort("fw-network-port-vlan", firewall, "A trusted port of a vlan network, that of a router.", "4", vlan, trusted("router_interface")),
 		filteredPort("fw-port-security-off", firewall, "A port without port security is not filtered.", "4", vlan, unsecured),
 		filteredPort("fw-port-security-off-flat", firewall, "A port without port security of a flat network.", "4", flat, unsecured),
 
@@ -196,7 +196,7 @@ func firewallScenarios() []*scenario {
 			steps: []step{
 				network("N1", "4", segment("vxlan", 807)),
 				group("G1", rule(in, members("G1"))),
-				port("A", "N1", 1, groups("G1")), port("B", "N1", 1, attrs{"device_owner": "network:dhcp"}, groups("G1")), port("C", "N1", 1, unsecured),
+				port("A", "N1", 1, groups("G1")), port("B", "N1", 1, trusted("dhcp")), port("C", "N1", 1, unsecured),
 				plug(1, "A", "B", "C"),
 				check("plugged", "A=ACTIVE", "B=ACTIVE", "C=ACTIVE"),
 			},
@@ -220,7 +220,7 @@ func firewallScenarios() []*scenario {
 		filteredPort("fw-direct-vlan", direct, "Direct egress of a filtered port of a vlan network.", "4", vlan),
 		filteredPort("fw-direct-vxlan", direct, "Direct egress of a filtered port of a vxlan network.", "4", vxlan),
 		filteredPort("fw-direct-flat", direct, "Direct egress of a filtered port of a flat network.", "4", flat),
-		filteredPort("fw-direct-network-port", direct, "Direct egress of a trusted port of a vxlan network.", "4", vxlan, attrs{"device_owner": "network:dhcp"}),
+		filteredPort("fw-direct-network-port", direct, "Direct egress of a trusted port of a vxlan network.", "4", vxlan, trusted("dhcp")),
 		filteredPort("fw-direct-port-security-off", direct, "Direct egress of a port without port security.", "4", vlan, unsecured),
 		filteredPort("fw-direct-pair", direct, "Direct egress of a port with an address pair of another MAC.", "4", vlan,
 			pairs(pair("192.168.100.201", "00:00:5e:00:01:07"))),
@@ -236,7 +236,7 @@ func firewallScenarios() []*scenario {
 		},
 		filteredPort("fw-ethertypes", ethertypes, "A filtered port that may send frames of two more types.", "4", vlan),
 		filteredPort("fw-ethertypes-network-port", ethertypes, "A trusted port beside the permitted types of frames.", "4", vlan,
-			attrs{"device_owner": "network:dhcp"}),
+			trusted("dhcp")),
 		filteredPort("fw-disabled", disabled, "A port that would be filtered if security groups were enabled.", "4", vlan),
 	}
 }

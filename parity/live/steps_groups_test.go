@@ -46,6 +46,11 @@ func pairs(list ...attrs) attrs {
 // unsecured are the attributes of a port without port security.
 var unsecured = attrs{"port_security_enabled": false, "security_groups": []string{}}
 
+// trusted are the attributes of a port that is the network's own; the server wants it to be in no group.
+func trusted(owner string) attrs {
+	return attrs{"device_owner": "network:" + owner, "security_groups": []string{}}
+}
+
 // resolve puts ids in the place of names.
 func (p *play) resolve(a attrs) (attrs, error) {
 	id := func(r ref) (string, error) {
