@@ -71,6 +71,8 @@ type filtered struct {
 	// rogues may send anything, by host.
 	rogues  map[int]*vm
 	targets []*target
+	// ears hear what comes where no VM is.
+	ears []*vm
 }
 
 // target is a VM for one kind of rule in one direction.
@@ -193,16 +195,22 @@ func (f *filtered) plugPlanned(t *testing.T) {
 	for _, v := range f.vms() {
 		ids = append(ids, v.PortID)
 	}
-	for range 3 {
-		if err := f.l.WaitActive(f.ctx, ids...); err == nil {
-			break
-		} else if f.ctx.Err() != nil {
-			t.Fatal(err)
-		}
-	}
+	f.waitActive(t, ids...)
 	for _, v := range f.vms() {
 		f.announce(t, v)
 	}
+}
+
+// waitActive waits for many ports on a machine that is busy with other things: the server is the slowest part of it.
+func (f *filtered) waitActive(t *testing.T, ids ...string) {
+	t.Helper()
+	var err error
+	for range 3 {
+		if err = f.l.WaitActive(f.ctx, ids...); err == nil {
+			return
+		}
+	}
+	t.Fatal(err)
 }
 
 // hush takes the VM's addresses from its kernel, which would answer frames that nobody of it has asked for.
@@ -234,7 +242,7 @@ func (f *filtered) forget(t *testing.T) {
 // close closes many sockets at once: each takes a moment.
 func (f *filtered) close() {
 	var wg sync.WaitGroup
-	for _, v := range f.vms() {
+	for _, v := range append(f.vms(), f.ears...) {
 		wg.Go(func() { v.probe.close() })
 	}
 	wg.Wait()

@@ -179,9 +179,7 @@ func (f *filtered) gates(t *testing.T, rules map[string]string) map[string]*vm {
 			t.Fatal(err)
 		}
 	}
-	if err := f.l.WaitActive(f.ctx, m["ingress"].PortID, m["egress"].PortID, m["free1"].PortID, m["free2"].PortID); err != nil {
-		t.Fatal(err)
-	}
+	f.waitActive(t, m["ingress"].PortID, m["egress"].PortID, m["free1"].PortID, m["free2"].PortID)
 	return m
 }
 
