@@ -61,11 +61,12 @@ func Save(path string, version int, value any, now time.Time) (err error) {
 	dir := filepath.Dir(path)
 	f, err := os.CreateTemp(dir, filepath.Base(path)+".new-*") // made with mode 0600
 	if err != nil {
-		return fmt.Errorf("writing the snapshot: %w", err)
+		return fmt.Errorf("writing snapshot %s: %w", path, reason(err))
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(fmt.Errorf("writing the snapshot: %w", err), os.Remove(f.Name()))
+			err = fmt.Errorf("writing snapshot %s: %w", path, reason(err))
+			_ = os.Remove(f.Name()) // what is wrong with the disk is said already
 		}
 	}()
 	for _, part := range [][]byte{[]byte(magic), head, {'\n'}, body} {
@@ -80,6 +81,16 @@ func Save(path string, version int, value any, now time.Time) (err error) {
 		return err
 	}
 	return syncDir(dir)
+}
+
+// reason leaves out the file that an error is about: its name is made up and new each time, and the same failure has to
+// read the same.
+func reason(err error) error {
+	var pathErr *fs.PathError
+	if errors.As(err, &pathErr) {
+		return pathErr.Err
+	}
+	return err
 }
 
 // syncDir makes a rename last.
