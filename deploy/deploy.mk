@@ -6,6 +6,8 @@ NFPM := $(GOBIN_DIR)/nfpm-$(NFPM_VERSION)
 DIST ?= bin/dist
 PKG_VERSION ?= $(shell deploy/version)
 PKG_ARCH ?= $(shell $(GO) env GOARCH)
+# A binary that runs here, whatever the packages are for.
+PKG_RUN = $(if $(filter $(PKG_ARCH),$(shell $(GO) env GOHOSTARCH)),$(DIST)/patchbay,$(GO) run ./cmd/patchbay)
 SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
 
 $(NFPM):
@@ -19,8 +21,8 @@ packages: $(NFPM) ## deb and rpm of this commit with bill of materials, in bin/d
 	CGO_ENABLED=0 GOARCH=$(PKG_ARCH) $(GO) build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(PKG_VERSION)' -o $(DIST)/patchbay ./cmd/patchbay
 	$(GO) run ./deploy/sbom -version '$(PKG_VERSION)' -o $(DIST)/patchbay.cdx.json $(DIST)/patchbay
 	$(GO) run ./deploy/sbom -notices -o $(DIST)/NOTICES $(DIST)/patchbay
-	$(GO) run ./cmd/patchbay completion bash >$(DIST)/completion.bash
-	$(GO) run ./cmd/patchbay completion zsh >$(DIST)/completion.zsh
+	$(PKG_RUN) completion bash >$(DIST)/completion.bash
+	$(PKG_RUN) completion zsh >$(DIST)/completion.zsh
 	@set -e; export DIST='$(DIST)' PKG_VERSION='$(PKG_VERSION)' PKG_ARCH='$(PKG_ARCH)' SOURCE_DATE_EPOCH='$(SOURCE_DATE_EPOCH)'; \
 	for name in patchbay patchbay-openvswitch-agent; do for kind in deb rpm; do \
 		$(NFPM) package --config deploy/package/$$name.yaml --packager $$kind --target $(DIST)/; \
