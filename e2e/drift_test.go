@@ -38,8 +38,8 @@ func (x *faults) drift(acts int) {
 	}
 	for i := range acts {
 		flow := idle[rng.IntN(len(idle))]
-		match := strings.TrimSpace(flow[:strings.Index(flow, "actions=")])
-		match = strings.TrimSuffix(strings.ReplaceAll(match, " ", ""), ",")
+		match, _, _ := strings.Cut(flow, "actions=")
+		match = strings.ReplaceAll(match, " ", "")
 		_, bare, _ := strings.Cut(match, ",") // without the cookie
 		began := time.Now()
 		switch i % 3 {
@@ -52,7 +52,7 @@ func (x *faults) drift(acts int) {
 		}
 		changed := time.Since(began)
 		if !x.eventually(wired, func() bool {
-			return maps.EqualFunc(before, x.flows(h), func(a, b []string) bool { return slices.Equal(a, b) })
+			return maps.EqualFunc(before, x.flows(h), slices.Equal[[]string])
 		}) {
 			t.Fatalf("not repaired after %v: act %d on %s\n%s", wired, i, flow, difference(before, x.flows(h)))
 		}

@@ -183,9 +183,8 @@ func (x *faults) switchDies() {
 			t.Fatal(err)
 		}
 	}
-	same := func(a, b []string) bool { return slices.Equal(a, b) }
 	var after map[string][]string
-	if !x.eventually(wired, func() bool { after = x.flows(h); return maps.EqualFunc(before, after, same) }) {
+	if !x.eventually(wired, func() bool { after = x.flows(h); return maps.EqualFunc(before, after, slices.Equal[[]string]) }) {
 		t.Errorf("flows are not back after %v:\n%s", wired, difference(before, after))
 	}
 	x.heal = time.Since(began)
