@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"runtime/debug"
 	"sort"
 	"strings"
+	"time"
 )
 
 // part is one thing that was linked: a module, or Go's standard library.
@@ -63,7 +65,9 @@ func partsOf(info *debug.BuildInfo) ([]part, error) {
 }
 
 func goCommand(args ...string) (string, error) {
-	cmd := exec.Command("go", args...)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // a module may have to be fetched
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "go", args...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
