@@ -28,8 +28,10 @@ make_base() {
 	printf '#!/bin/sh\nexit 101\n' >"$base/usr/sbin/policy-rc.d"
 	chmod 755 "$base/usr/sbin/policy-rc.d"
 	cp /etc/resolv.conf "$base/etc/resolv.conf"
+	mount -t proc proc "$base/proc"
 	DEBIAN_FRONTEND=noninteractive chroot "$base" apt-get install -y --no-install-recommends neutron-openvswitch-agent rpm libcap2-bin >"$cache/apt.log" 2>&1 ||
-		fail "apt-get in the new root, see $cache/apt.log"
+		{ umount "$base/proc" && fail "apt-get in the new root, see $cache/apt.log"; }
+	umount "$base/proc"
 	touch "$base/.done"
 }
 
