@@ -46,7 +46,6 @@ type Server struct {
 	taken     map[string]map[string]bool
 	tunnels   map[string]map[string]string // by type: host by address
 	segments  map[string]int               // the last segmentation id given out, by type
-	calls     map[string]int
 
 	queue   []outgoing
 	queued  uint64 // messages ever put into the queue
@@ -67,23 +66,28 @@ type outgoing struct {
 // topics are those of neutron-server that agents call.
 var topics = []string{"q-plugin", "q-reports-plugin", "trunk", "logging-plugin"}
 
+func newServer() *Server {
+	s := &Server{
+		log: func(string, ...any) {}, started: time.Now(),
+		networks: map[string]*Network{}, subnets: map[string]*Subnet{}, ports: map[string]*Port{}, groups: map[string]*Group{},
+		rules: map[string]*Rule{}, addresses: map[string]*AddressGroup{}, agents: map[string]*Agent{},
+		members: map[string]map[string]*Port{}, onNetwork: map[string]map[string]*Port{}, taken: map[string]map[string]bool{},
+		tunnels: map[string]map[string]string{}, segments: map[string]int{},
+	}
+	s.changed = sync.NewCond(&s.mu)
+	return s
+}
+
 // Start connects to the broker and serves from then on.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
 	url, err := messaging.ParseURL(cfg.URL)
 	if err != nil {
 		return nil, fmt.Errorf("the broker's address: %w", err)
 	}
-	s := &Server{
-		log: cfg.Log, started: time.Now(),
-		networks: map[string]*Network{}, subnets: map[string]*Subnet{}, ports: map[string]*Port{}, groups: map[string]*Group{},
-		rules: map[string]*Rule{}, addresses: map[string]*AddressGroup{}, agents: map[string]*Agent{},
-		members: map[string]map[string]*Port{}, onNetwork: map[string]map[string]*Port{}, taken: map[string]map[string]bool{},
-		tunnels: map[string]map[string]string{}, segments: map[string]int{}, calls: map[string]int{},
+	s := newServer()
+	if cfg.Log != nil {
+		s.log = cfg.Log
 	}
-	if s.log == nil {
-		s.log = func(string, ...any) {}
-	}
-	s.changed = sync.NewCond(&s.mu)
 	s.client, err = messaging.Open(messaging.Config{
 		URL: url, Exchange: "neutron", Rabbit: messaging.DefaultRabbit(), Program: "neutron-server", Host: "sim",
 		Context: requestContext, OnEvent: s.event,
@@ -223,15 +227,4 @@ func (s *Server) do(ctx context.Context, change func() error) error {
 		s.changed.Wait()
 	}
 	return nil
-}
-
-// Calls says how often each method has been called.
-func (s *Server) Calls() map[string]int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	out := map[string]int{}
-	for k, v := range s.calls {
-		out[k] = v
-	}
-	return out
 }
