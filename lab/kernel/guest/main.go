@@ -31,7 +31,7 @@ const (
 	paramsFile = "params.json"
 	outDir     = "/out"
 	// totalTimeout ends everything; the machine emulates its processor and shares the real one.
-	totalTimeout = 15 * time.Minute
+	totalTimeout = 25 * time.Minute
 	// patience is for what takes a second on a real machine.
 	patience = time.Minute
 )

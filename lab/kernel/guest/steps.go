@@ -13,8 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // TCP ports of the second VM, and the UDP ports of probes.
@@ -39,9 +37,8 @@ type cloud struct {
 	groups  map[string]string
 	// doorRules are the rules of the door that comes and goes, by IP version.
 	doorRules []string
-	// door and again are revoked; the ends of the first give up, the second goes on when the rule is back. The third is
-	// allowed all the time.
-	door, again, stay net.Conn
+	// door is revoked, allowed again, and revoked for good; stay is allowed all the time.
+	door, stay net.Conn
 }
 
 type step struct {
@@ -62,8 +59,9 @@ func (c *cloud) steps() []step {
 		{"rule removed: the connection falls silent", c.revoked},
 		{"… and stays silent while both ends try", c.silent},
 		{"… while the other connection goes on", c.others},
-		{"… and is gone from the kernel's table", c.gone},
-		{"rule back: the other revoked one goes on", c.reopened},
+		{"rule back: it goes on, new ones are let in", c.reopened},
+		{"rule removed again: silent again", c.revoked},
+		{"… and gone from the kernel's table", c.gone},
 		{"remote group: let in by joining", c.joined},
 		{"remote group: shut out by leaving", c.left},
 		{"agents stopped and started: 0 lost", func(ctx context.Context) (string, error) { return c.restarted(ctx, syscall.SIGTERM) }},
@@ -262,9 +260,6 @@ func (c *cloud) opened(ctx context.Context) (string, error) {
 	if c.door, err = c.connect(ctx, c.vms[1].v4, doorPort); err != nil {
 		return "", err
 	}
-	if c.again, err = c.connect(ctx, c.vms[1].v4, doorPort); err != nil {
-		return "", err
-	}
 	if c.stay, err = c.connect(ctx, c.vms[1].v4, stayPort); err != nil {
 		return "", err
 	}
@@ -352,13 +347,11 @@ func (c *cloud) revoked(ctx context.Context) (string, error) {
 func (c *cloud) silent(context.Context) (string, error) {
 	begin := time.Now()
 	for time.Since(begin) < 15*time.Second {
-		for _, conn := range []net.Conn{c.door, c.again} {
-			switch err := echo(conn, quiet); {
-			case err == nil:
-				return "", fmt.Errorf("it was answered again after %.1f s", time.Since(begin).Seconds())
-			case !errors.Is(err, os.ErrDeadlineExceeded):
-				return "", fmt.Errorf("it ended: %w", err)
-			}
+		switch err := echo(c.door, quiet); {
+		case err == nil:
+			return "", fmt.Errorf("it was answered again after %.1f s", time.Since(begin).Seconds())
+		case !errors.Is(err, os.ErrDeadlineExceeded):
+			return "", fmt.Errorf("it ended: %w", err)
 		}
 	}
 	return fmt.Sprintf("for %.0f s", time.Since(begin).Seconds()), nil
@@ -374,19 +367,16 @@ func (c *cloud) gone(ctx context.Context) (string, error) {
 			return "", err
 		}
 	}
-	raw, err := c.door.(*net.TCPConn).SyscallConn()
-	if err != nil {
-		return "", fmt.Errorf("giving up a connection: %w", err)
+	far, ok := c.vms[1].accepted.Load(c.door.LocalAddr().String())
+	if !ok {
+		return "", errors.New("the other end of the connection is not known")
 	}
-	var set error
-	if err := raw.Control(func(fd uintptr) {
-		set = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 1)
-	}); err != nil || set != nil {
-		return "", fmt.Errorf("giving up a connection: %w", errors.Join(err, set))
+	if err := errors.Join(giveUp(c.door), giveUp(far.(net.Conn))); err != nil {
+		return "", err
 	}
 	_, port, err := net.SplitHostPort(c.door.LocalAddr().String())
 	if err != nil {
-		return "", fmt.Errorf("giving up a connection: %w", err)
+		return "", fmt.Errorf("reading the address of the connection: %w", err)
 	}
 	begin := time.Now()
 	err = until(ctx, 3*patience, func(ctx context.Context) error {
@@ -404,7 +394,7 @@ func (c *cloud) gone(ctx context.Context) (string, error) {
 	if err == nil && len(kept) == 0 {
 		err = errors.New("so is the connection that is allowed")
 	}
-	return fmt.Sprintf("%.1f s after its end gave up; the allowed one is there", time.Since(begin).Seconds()), err
+	return fmt.Sprintf("%.1f s after its ends gave up; the allowed one is there", time.Since(begin).Seconds()), err
 }
 
 func (c *cloud) others(ctx context.Context) (string, error) {
@@ -423,11 +413,15 @@ func (c *cloud) reopened(ctx context.Context) (string, error) {
 		return "", err
 	}
 	_ = conn.Close()
-	// Its ends try less and less often, in the end every two minutes.
-	if err := echo(c.again, 3*patience); err != nil {
+	// Its ends have come to try less and less often.
+	if err := echo(c.door, 3*patience); err != nil {
 		return "", fmt.Errorf("a new connection is answered, the old one is not: %w", err)
 	}
-	return "answered, and so is a new one", nil
+	revoked, err := c.hosts[1].connections(ctx, "mark=1 ", "zone=")
+	if err == nil && len(revoked) > 0 {
+		err = fmt.Errorf("still marked as revoked: %q", revoked)
+	}
+	return "both answered", err
 }
 
 // setGroups changes the groups of the first VM.
@@ -501,7 +495,7 @@ func (c *cloud) restartAll(ctx context.Context, sig syscall.Signal) error {
 		if err := h.startAgent(); err != nil {
 			return err
 		}
-		if err := until(ctx, 2*patience, func(context.Context) error {
+		if err := until(ctx, 5*patience, func(context.Context) error {
 			if err := h.alive(); err != nil {
 				return err
 			}

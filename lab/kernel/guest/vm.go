@@ -24,6 +24,8 @@ type vm struct {
 	host   *host
 	port   port
 	v4, v6 string
+
+	accepted sync.Map // of net.Conn, by the other end's address
 }
 
 func (v *vm) tap() string { return "tap" + v.port.ID[:11] }
@@ -88,6 +90,7 @@ func (v *vm) serve(port int) error {
 				if err != nil {
 					return
 				}
+				v.accepted.Store(c.RemoteAddr().String(), c)
 				go func() {
 					defer func() { _ = c.Close() }()
 					buf := make([]byte, 256)
@@ -137,6 +140,21 @@ func echo(c net.Conn, limit time.Duration) error {
 	return nil
 }
 
+// giveUp makes an end of a connection stop trying to get through, without a word to the other end.
+func giveUp(c net.Conn) error {
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		return fmt.Errorf("giving up a connection: %w", err)
+	}
+	var set error
+	if err := raw.Control(func(fd uintptr) {
+		set = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 1)
+	}); err != nil || set != nil {
+		return fmt.Errorf("giving up a connection: %w", errors.Join(err, set))
+	}
+	return nil
+}
+
 // probe sends numbered packets from one VM to another, which sends them back, and counts at both ends.
 type probe struct {
 	sent, arrived, back atomic.Int64
@@ -145,7 +163,8 @@ type probe struct {
 	running             sync.WaitGroup
 }
 
-const probeInterval = 20 * time.Millisecond
+// probeInterval leaves the emulated processor time for the agents that start meanwhile.
+const probeInterval = 50 * time.Millisecond
 
 func startProbe(from, to *vm, port int) (*probe, error) {
 	p := &probe{stopSending: make(chan struct{})}

@@ -34,7 +34,7 @@ const (
 	guestBroker = "10.0.2.100:5672"
 	guestAPI    = "10.0.2.101:9696"
 	// bootTimeout bounds the life of the guest; it bounds itself a little lower.
-	bootTimeout = 20 * time.Minute
+	bootTimeout = 30 * time.Minute
 	outSize     = 64 << 20
 )
 
