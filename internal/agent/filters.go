@@ -253,7 +253,14 @@ type tracking struct {
 	due     map[uint16]bool
 	marked  map[uint16]marked
 	running bool
+	// rest is until when there is no further look, see restAfterLook.
+	rest time.Time
 }
+
+// restAfterLook is how many times longer than a look the pause after it is. A look lists all connections of a zone, and a
+// userspace switch without threads for packets forwards none meanwhile: with many connections and many changes there would
+// be one look after the other.
+const restAfterLook = 20
 
 // marked is when connections of a zone that are not allowed any more are removed next. Flows find such a connection with
 // its next packet, mark it, and drop it from then on; so it takes more than one look.
@@ -274,6 +281,7 @@ func looks() []time.Duration { return []time.Duration{0, time.Second, 4 * time.S
 type unmarked struct {
 	zones   []uint16
 	removed int
+	took    time.Duration
 	err     error
 }
 
@@ -309,6 +317,10 @@ func (a *Agent) removeMarked(ctx context.Context) {
 		return
 	}
 	now := time.Now()
+	if a.tracking.rest.After(now) {
+		a.wakeUp(a.tracking.rest)
+		return
+	}
 	e := unmarked{}
 	for zone, m := range a.tracking.marked {
 		if m.at.After(now) {
@@ -330,6 +342,10 @@ func (a *Agent) removeMarked(ctx context.Context) {
 	slices.Sort(e.zones)
 	a.tracking.running = true
 	a.work.Go(func() {
+		defer func() {
+			e.took = time.Since(now)
+			a.inbox.put(e)
+		}()
 		for _, zone := range e.zones {
 			n, err := a.cfg.Conntrack.RemoveMarked(ctx, zone)
 			e.removed += n
@@ -337,12 +353,12 @@ func (a *Agent) removeMarked(ctx context.Context) {
 				e.err = errors.Join(e.err, fmt.Errorf("zone %d: %w", zone, err))
 			}
 		}
-		a.inbox.put(e)
 	})
 }
 
 func (a *Agent) markedRemoved(e unmarked) {
 	a.tracking.running = false
+	a.tracking.rest = time.Now().Add(restAfterLook * e.took)
 	if e.err != nil {
 		a.repeats.log(a.log, slog.LevelWarn, "connections that are not allowed any more cannot be removed; their packets are dropped", "err", e.err)
 	}
