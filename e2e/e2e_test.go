@@ -2,11 +2,14 @@
 
 //go:build e2e
 
-// Package e2e sends real packets between VMs that Patchbay has wired: three hosts, every type of network, real
-// neutron-server, Open vSwitch and DHCP agent. It needs root and the lab's packages. Run it with `make e2e`; a table of all
-// cases is printed at the end.
+// Package e2e sends real packets between VMs that Patchbay has wired and filters: real neutron-server, Open vSwitch and DHCP
+// agent. It needs root and the lab's packages. Run it with `make e2e`; a table of all cases is printed at the end.
 //
-// There are two rounds in one lab, which differ in the agents' configuration:
+// TestGroups is about security groups: every kind of rule on a VM of its own, each in cells of IP version, place and state of
+// the connection, each cell with frames that must pass and frames that must not. TestBlink changes groups under traffic.
+//
+// TestWiring is about wiring: three hosts and every type of network. There are two rounds in one lab, which differ in the
+// agents' configuration:
 //
 //   - l2pop: the server tells where each address is, and the agents answer ARP requests for remote VMs themselves;
 //   - mesh: the hosts know only each other, and learn addresses from packets.

@@ -28,8 +28,8 @@ type updates struct {
 	pairs     int
 }
 
-// update changes one thing at random, such that what may pass between tuples stays as it is.
-func (b *blink) update(rng *rand.Rand) error {
+// update changes one thing at random, such that what may pass between tuples stays as it is, and says what.
+func (b *blink) update(rng *rand.Rand) (string, error) {
 	u := &b.done
 	switch rng.IntN(10) {
 	case 0, 1, 2:
@@ -38,32 +38,32 @@ func (b *blink) update(rng *rand.Rand) error {
 			return b.update(rng) // there is one like it
 		}
 		u.rules = append(u.rules, ids...)
-		return err
+		return "rule added", err
 	case 3, 4:
 		if len(u.rules) == 0 {
 			return b.update(rng)
 		}
-		return b.try(http.MethodDelete, "security-group-rules/"+take(rng, &u.rules), nil, nil)
+		return "rule removed", b.try(http.MethodDelete, "security-group-rules/"+take(rng, &u.rules), nil, nil)
 	case 5:
-		return b.member(rng)
+		return "member", b.member(rng)
 	case 6:
-		return b.address(rng)
+		return "address", b.address(rng)
 	case 7:
 		u.extra = !u.extra
 		groups := []string{b.group}
 		if u.extra {
 			groups = append(groups, b.extra)
 		}
-		return b.change(b.target.PortID, attributes{"security_groups": groups})
+		return "groups of the port", b.change(b.target.PortID, attributes{"security_groups": groups})
 	case 8:
 		u.pairs++
 		pairs := []map[string]string{}
 		if u.pairs%3 > 0 {
 			pairs = append(pairs, map[string]string{"ip_address": "192.168.100." + strconv.Itoa(130+u.pairs%50)})
 		}
-		return b.change(b.target.PortID, attributes{"allowed_address_pairs": pairs})
+		return "address pairs", b.change(b.target.PortID, attributes{"allowed_address_pairs": pairs})
 	}
-	return b.neighbour(rng)
+	return "port beside it", b.neighbour(rng)
 }
 
 func take(rng *rand.Rand, list *[]string) string {
