@@ -102,6 +102,7 @@ type tracker struct {
 	began  time.Time
 	calls  []string
 	broken bool
+	slow   time.Duration // of a look
 }
 
 func (c *tracker) note(what string, zone uint16) error {
@@ -116,7 +117,9 @@ func (c *tracker) note(what string, zone uint16) error {
 
 func (c *tracker) FlushZone(_ context.Context, zone uint16) error { return c.note("flush", zone) }
 func (c *tracker) RemoveMarked(_ context.Context, zone uint16) (int, error) {
-	return 1, c.note("remove", zone)
+	err := c.note("remove", zone)
+	time.Sleep(c.slow)
+	return 1, err
 }
 
 // filtering makes an agent with filters before a cloud, and the switch's first rows: so many ports.
@@ -308,6 +311,25 @@ func TestConnectionTrackingIsTold(t *testing.T) {
 		}
 		if want := []string{"remove 1 at 0s", "remove 1 at 1s", "remove 1 at 5s"}; !slices.Equal(ct.calls, want) {
 			t.Errorf("looked for connections that are not allowed any more: %v, want %v", ct.calls, want)
+		}
+	})
+}
+
+func TestSlowLooksAreRare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ct := &tracker{began: time.Now(), slow: 500 * time.Millisecond}
+		a, _, _ := filtering(t, &cloud{}, ct, 0)
+		for range 250 {
+			a.committed(map[uint16]bool{1: true}, time.Now()) // filters change all the time
+			a.removeMarked(t.Context())
+			a.work.Wait()
+			for _, e := range a.inbox.take() {
+				a.event(t.Context(), e)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if want := []string{"remove 1 at 0s", "remove 1 at 10.5s", "remove 1 at 21s"}; !slices.Equal(ct.calls, want) {
+			t.Errorf("looked %v, want %v", ct.calls, want)
 		}
 	})
 }
