@@ -32,7 +32,7 @@ func (x *faults) drift(acts int) {
 	// What tuples do not need: those that drop, and addresses nobody uses.
 	var idle []string
 	for _, l := range before["br-int"] {
-		if strings.Contains(l, "actions=drop") && !strings.Contains(l, "table=70") && !strings.Contains(l, "table=0,") {
+		if strings.Contains(l, "actions=drop") && strings.Contains(l, " table=") && !strings.Contains(l, " table=70,") { // 0 is not written
 			idle = append(idle, l)
 		}
 	}

@@ -139,7 +139,7 @@ func (s *Switch) stop(ctx context.Context, name string, sig syscall.Signal) erro
 	if err := syscall.Kill(pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return fmt.Errorf("stopping %s (pid %d): %w", name, pid, err)
 	}
-	for s.isOurs(pid) {
+	for !ended(pid) {
 		if time.Now().After(deadline) || ctx.Err() != nil {
 			if sig != syscall.SIGKILL {
 				return s.stop(context.WithoutCancel(ctx), name, syscall.SIGKILL)
@@ -172,6 +172,18 @@ func (s *Switch) pid(name string) int {
 func (s *Switch) isOurs(pid int) bool {
 	cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	return err == nil && bytes.Contains(cmdline, []byte("--pidfile="+s.cfg.Dir+"/"))
+}
+
+// ended says whether a process is gone, and with it what it held open: one that is being killed loses its command line
+// first, and its lock on the pid file with its last thread.
+func ended(pid int) bool {
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil || len(threads) == 0 {
+		return true
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, rest, _ := bytes.Cut(stat, []byte(") "))
+	return err != nil || len(threads) == 1 && bytes.HasPrefix(rest, []byte("Z"))
 }
 
 // logTail returns the last lines of what the daemon logged and printed.
