@@ -43,13 +43,14 @@ type Remover interface {
 	// Marked lists the connections of a zone that are marked as revoked, at most MaxListed. A connection is marked by the
 	// first packet that meets the changed flows, so one that is idle is not found until it speaks.
 	Marked(ctx context.Context, zone uint16) ([]Connection, error)
-	// Remove removes connections that Marked has listed and returns how many of them were still there. In the userspace
-	// datapath of older switches those of ICMPv6 stay (see canFlush).
+	// Release takes the mark off connections that Marked has listed and that are allowed again, and returns how many of
+	// them were still there. The userspace datapath cannot do that: there they are removed, and begin anew with their next
+	// packet, from whichever end it comes; in older switches those of ICMPv6 stay as they are (see canFlush).
 	//
-	// Remove only what is allowed again. Of a connection that is still refused both ends go on sending for minutes, and
-	// its mark is what stops them. Without it, a packet from the end that may begin connections looks like the first of a
-	// new one, which is allowed: all packets of the other end are let through again then, as answers.
-	Remove(ctx context.Context, zone uint16, connections []Connection) (int, error)
+	// Release only what is allowed again. Of a connection that is still refused both ends go on sending for minutes, and
+	// its mark is what stops them. Were it forgotten, a packet from the end that may begin connections would look like the
+	// first of a new one, which is allowed: all packets of the other end would be let through again then, as answers.
+	Release(ctx context.Context, zone uint16, connections []Connection) (int, error)
 	// RemoveMarked removes all connections of a zone that are marked as revoked, whatever both ends make of that, and
 	// returns how many it removed.
 	RemoveMarked(ctx context.Context, zone uint16) (int, error)
@@ -68,7 +69,7 @@ type Connection struct {
 	ICMPType, ICMPCode uint8
 	ICMPID             uint16
 
-	id string // by which the kernel knows it
+	raw string // what the kernel told about it
 }
 
 // New returns the Remover for bridges of the given datapath_type. The empty type is the kernel's, as in the database.

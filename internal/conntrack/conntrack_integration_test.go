@@ -291,7 +291,7 @@ func TestUserspaceDatapath(t *testing.T) {
 	}
 	// One by name, the others together.
 	one := slices.IndexFunc(listed, func(c Connection) bool { return c.Protocol == 6 && c.Dst.Is4() })
-	if n, err := r.Remove(ctx, 5, listed[one:one+1]); n != 1 || err != nil {
+	if n, err := r.Release(ctx, 5, listed[one:one+1]); n != 1 || err != nil {
 		t.Errorf("removed %d, %v; want 1", n, err)
 	}
 	bad = slices.DeleteFunc(bad, func(e string) bool { return e == "6 10.9.0.2 81 mark 1" })
@@ -488,15 +488,33 @@ func TestKernelTable(t *testing.T) {
 				t.Errorf("no %s in %q", want, text)
 			}
 		}
-		if n, err := (kernel{}).Remove(t.Context(), 7, list[:3]); n != 3 || err != nil {
-			t.Errorf("zone 7: removed %d, %v; want 3", n, err)
+		if n, err := (kernel{}).Release(t.Context(), 7, list[:3]); n != 3 || err != nil {
+			t.Errorf("zone 7: released %d, %v; want 3", n, err)
+		}
+		if again, err := (kernel{}).Marked(t.Context(), 7); err != nil || len(again) != total["7"]-3 {
+			t.Errorf("zone 7: %d are still marked, %v", len(again), err)
+		}
+		list, err = (kernel{}).Marked(t.Context(), 11)
+		if err != nil || len(list) != total["11"] {
+			t.Errorf("zone 11: %d are marked, %v", len(list), err)
+			return
+		}
+		if n, err := (kernel{}).Release(t.Context(), 11, list[:1]); n != 1 || err != nil {
+			t.Errorf("zone 11: released %d, %v; want 1", n, err)
 		}
 	})
+	if n := len(left()); n != 50 {
+		t.Errorf("%d entries are left after some were released", n)
+	}
 	remove(7, total["7"]-3)
 	remove(7, 0)
 	remove(9, 0)
 	remove(10, 0)
-	remove(11, total["11"])
+	// The other bit of the one that was released is as it was.
+	if n := len(strings.Split(conntrack("-L", "-w", "11", "-m", "2"), "mark=2 ")) + len(strings.Split(conntrack("-L", "-w", "11", "-m", "2", "-f", "ipv6"), "mark=2 ")); n != 3 {
+		t.Errorf("%d entries of zone 11 have lost only our mark", n-2)
+	}
+	remove(11, total["11"]-1)
 	remove(12, 0)
 	inZone := func(zone string) (n int) {
 		for _, l := range left() {
@@ -506,7 +524,7 @@ func TestKernelTable(t *testing.T) {
 		}
 		return n
 	}
-	for zone, want := range map[string]int{"7": 0, "8": total["8"], "9": total["9"], "10": total["10"], "11": 0} {
+	for zone, want := range map[string]int{"7": 3, "8": total["8"], "9": total["9"], "10": total["10"], "11": 1} {
 		if n := inZone(zone); n != want {
 			t.Errorf("%d entries are left in zone %s, want %d: %q", n, zone, want, left())
 		}
@@ -516,7 +534,7 @@ func TestKernelTable(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if n, m := inZone("9"), len(left()); n != 0 || m != 20 {
+	if n, m := inZone("9"), len(left()); n != 0 || m != 24 {
 		t.Errorf("after the flush %d entries are in zone 9, %d in all", n, m)
 	}
 }
@@ -547,10 +565,10 @@ func TestKernelTableComparesIdentity(t *testing.T) {
 		other := c
 		other.id = slices.Clone(c.id)
 		other.id[0] ^= 1
-		if n, err := s.delete([][]byte{deleteRequest(other)}); n != 0 || err != nil {
+		if n, err := s.change([][]byte{deleteRequest(other)}); n != 0 || err != nil {
 			t.Errorf("deleted another one: %d, %v", n, err)
 		}
-		if n, err := s.delete(requests); n != 1 || err != nil {
+		if n, err := s.change(requests); n != 1 || err != nil {
 			t.Errorf("deleted %d, %v", n, err)
 		}
 	})

@@ -53,19 +53,23 @@ func (k kernel) Marked(ctx context.Context, zone uint16) ([]Connection, error) {
 	return list, nil
 }
 
-func (k kernel) Remove(ctx context.Context, zone uint16, connections []Connection) (int, error) {
+func (k kernel) Release(ctx context.Context, zone uint16, connections []Connection) (int, error) {
 	s, err := openNetlink(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("removing connections of zone %d: %w", zone, err)
+		return 0, fmt.Errorf("releasing connections of zone %d: %w", zone, err)
 	}
 	defer s.close()
 	requests := make([][]byte, 0, len(connections))
 	for _, c := range connections {
-		requests = append(requests, []byte(c.id))
+		if m, _, ok := nextMessage([]byte(c.raw)); ok {
+			if raw, ok := parseConnection(m.payload); ok {
+				requests = append(requests, unmarkRequest(raw))
+			}
+		}
 	}
-	n, err := s.delete(requests)
+	n, err := s.change(requests)
 	if err != nil {
-		err = fmt.Errorf("removing connections of zone %d: %w", zone, err)
+		err = fmt.Errorf("releasing connections of zone %d: %w", zone, err)
 	}
 	return n, err
 }
@@ -82,7 +86,7 @@ func (k kernel) remove(ctx context.Context, zone uint16, mark uint32) (int, erro
 		if err != nil {
 			return removed, err
 		}
-		n, err := s.delete(requests)
+		n, err := s.change(requests)
 		removed += n
 		if err != nil || !more || n == 0 {
 			return removed, err
@@ -159,8 +163,8 @@ func (s *netlink) list(zone uint16, mark uint32) (requests [][]byte, more bool, 
 	return requests, more, nil
 }
 
-// delete sends the requests and returns how many connections were still there.
-func (s *netlink) delete(requests [][]byte) (int, error) {
+// change sends requests to delete or change connections and returns how many of them were still there.
+func (s *netlink) change(requests [][]byte) (int, error) {
 	removed := 0
 	for len(requests) > 0 {
 		n := min(batch, len(requests))
@@ -194,7 +198,7 @@ func (s *netlink) delete(requests [][]byte) (int, error) {
 					removed++
 				case errors.Is(err, syscall.ENOENT): // it has ended by itself, or another took its place
 				default:
-					return removed, fmt.Errorf("deleting a connection: %w", err)
+					return removed, fmt.Errorf("changing a connection: %w", err)
 				}
 			}
 		}

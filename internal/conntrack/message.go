@@ -153,7 +153,7 @@ func describe(request []byte) (Connection, bool) {
 	if !ok {
 		return Connection{}, false
 	}
-	c := Connection{id: string(request)}
+	c := Connection{raw: string(request)}
 	ok = attributes(raw.tuple, func(kind uint16, value []byte) bool {
 		switch kind {
 		case attrTupleIP:
@@ -212,6 +212,16 @@ func deleteRequest(c connection) []byte {
 	if len(c.id) > 0 {
 		b = appendAttr(b, attrID, c.id)
 	}
+	return finish(b)
+}
+
+// unmarkRequest asks to take the mark off the entry, leaving the other bits as they are.
+func unmarkRequest(c connection) []byte {
+	b := newRequest(kindNew, unix.NLM_F_REQUEST|unix.NLM_F_ACK, c.family)
+	b = appendAttr(b, attrTupleOrig|nested, c.tuple)
+	b = appendAttr(b, attrZone, binary.BigEndian.AppendUint16(nil, c.zone))
+	b = appendAttr(b, attrMark, binary.BigEndian.AppendUint32(nil, 0))
+	b = appendAttr(b, attrMarkMask, binary.BigEndian.AppendUint32(nil, revokedMark))
 	return finish(b)
 }
 

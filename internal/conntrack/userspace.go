@@ -54,15 +54,15 @@ func (u userspace) Marked(ctx context.Context, zone uint16) ([]Connection, error
 	return list, err
 }
 
-func (u userspace) Remove(ctx context.Context, zone uint16, connections []Connection) (int, error) {
+func (u userspace) Release(ctx context.Context, zone uint16, connections []Connection) (int, error) {
 	c, err := u.dial(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("removing connections of zone %d: %w", zone, err)
+		return 0, fmt.Errorf("releasing connections of zone %d: %w", zone, err)
 	}
 	defer c.close()
 	n, err := c.remove(zone, connections)
 	if err != nil {
-		err = fmt.Errorf("removing connections of zone %d: %w", zone, err)
+		err = fmt.Errorf("releasing connections of zone %d: %w", zone, err)
 	}
 	return n, err
 }
