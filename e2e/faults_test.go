@@ -137,11 +137,13 @@ func (x *faults) withoutBroker(happens func()) {
 	if _, err := x.l.Broker().Ctl(x.ctx, "stop_app"); err != nil {
 		x.t.Fatal(err)
 	}
+	defer func() {
+		if _, err := x.l.Broker().Ctl(x.ctx, "start_app"); err != nil {
+			x.t.Error(err)
+		}
+		x.wait(5 * time.Second)
+	}()
 	happens()
-	if _, err := x.l.Broker().Ctl(x.ctx, "start_app"); err != nil {
-		x.t.Fatal(err)
-	}
-	x.wait(5 * time.Second)
 }
 
 // bridges are those that agents program on a host.
