@@ -255,8 +255,10 @@ func (a *Agent) event(ctx context.Context, e any) {
 		a.memorySaved(e)
 	case itemsAnswered:
 		a.itemsCame(e)
+	case listed:
+		a.markedListed(ctx, e)
 	case unmarked:
-		a.markedRemoved(e)
+		a.markedReleased(e)
 	default:
 		panic(fmt.Sprintf("event %T has no place in the loop", e))
 	}

@@ -7,12 +7,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"runtime/debug"
 	"slices"
 	"time"
 
+	"github.com/patchbay-sdn/patchbay/internal/conntrack"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
 	"github.com/patchbay-sdn/patchbay/internal/world"
@@ -242,7 +242,8 @@ func (a *Agent) shut() {
 // Conntrack is what the agent uses of connection tracking. A zone is a local VLAN.
 type Conntrack interface {
 	FlushZone(ctx context.Context, zone uint16) error
-	RemoveMarked(ctx context.Context, zone uint16) (int, error)
+	Marked(ctx context.Context, zone uint16) ([]conntrack.Connection, error)
+	Release(ctx context.Context, zone uint16, connections []conntrack.Connection) (int, error)
 }
 
 // tracking is what connection tracking is still to be told. It is owned by the loop.
@@ -262,8 +263,13 @@ type tracking struct {
 // be one look after the other.
 const restAfterLook = 20
 
-// marked is when connections of a zone that are not allowed any more are removed next. Flows find such a connection with
-// its next packet, mark it, and drop it from then on; so it takes more than one look.
+// marked is when a zone is looked at next for connections that are marked as not allowed, but are allowed again. The
+// switch goes by what it has cached for up to a second, and may mark one after its rule is back; so it takes more than
+// one look.
+//
+// Those that are still not allowed stay in the table: the mark is what stops them, and both ends try for minutes. Were
+// one forgotten, a packet of the end that may begin connections would look like the first of a new one, and all packets
+// of the other end would pass as answers to it.
 type marked struct {
 	at   time.Time
 	done int
@@ -273,16 +279,20 @@ func newTracking() tracking {
 	return tracking{fresh: map[uint16]bool{}, retries: retries[uint16]{}, due: map[uint16]bool{}, marked: map[uint16]marked{}}
 }
 
-// looks are the pauses before each look for marked connections. The first one is for connections that were marked
-// before: a rule that is back must not find them refused.
+// looks are the pauses before each look for marked connections.
 func looks() []time.Duration { return []time.Duration{0, time.Second, 4 * time.Second} }
 
-// unmarked: marked connections of zones were removed.
+// listed: the marked connections of zones.
+type listed struct {
+	zones map[uint16][]conntrack.Connection
+	took  time.Duration
+	err   error
+}
+
+// unmarked: connections of zones that are allowed again were released.
 type unmarked struct {
-	zones   []uint16
-	removed int
-	took    time.Duration
-	err     error
+	released int
+	err      error
 }
 
 // noteZone remembers the zone of an object whose filters may change.
@@ -304,15 +314,15 @@ func (a *Agent) noteZone(o world.Object) {
 	}
 }
 
-// committed schedules looks for connections that are not allowed any more.
+// committed schedules looks for connections that are allowed again.
 func (a *Agent) committed(zones map[uint16]bool, now time.Time) {
 	for zone := range zones {
 		a.tracking.marked[zone] = marked{at: now}
 	}
 }
 
-// removeMarked removes the connections that are not allowed any more, where it is time to.
-func (a *Agent) removeMarked(ctx context.Context) {
+// listMarked asks which connections are marked, where it is time to.
+func (a *Agent) listMarked(ctx context.Context) {
 	if a.tracking.running || len(a.tracking.marked) == 0 {
 		return
 	}
@@ -321,13 +331,13 @@ func (a *Agent) removeMarked(ctx context.Context) {
 		a.wakeUp(a.tracking.rest)
 		return
 	}
-	e := unmarked{}
+	var zones []uint16
 	for zone, m := range a.tracking.marked {
 		if m.at.After(now) {
 			a.wakeUp(m.at)
 			continue
 		}
-		e.zones = append(e.zones, zone)
+		zones = append(zones, zone)
 		if m.done++; m.done == len(looks()) {
 			delete(a.tracking.marked, zone)
 			continue
@@ -336,34 +346,60 @@ func (a *Agent) removeMarked(ctx context.Context) {
 		a.tracking.marked[zone] = m
 		a.wakeUp(m.at)
 	}
-	if len(e.zones) == 0 {
+	if len(zones) == 0 {
 		return
 	}
-	slices.Sort(e.zones)
+	slices.Sort(zones)
 	a.tracking.running = true
 	a.work.Go(func() {
-		defer func() {
-			e.took = time.Since(now)
-			a.inbox.put(e)
-		}()
-		for _, zone := range e.zones {
-			n, err := a.cfg.Conntrack.RemoveMarked(ctx, zone)
-			e.removed += n
-			if err != nil {
-				e.err = errors.Join(e.err, fmt.Errorf("zone %d: %w", zone, err))
+		e := listed{zones: map[uint16][]conntrack.Connection{}}
+		for _, zone := range zones {
+			found, err := a.cfg.Conntrack.Marked(ctx, zone)
+			if len(found) > 0 {
+				e.zones[zone] = found
 			}
+			e.err = errors.Join(e.err, err)
 		}
+		e.took = time.Since(now)
+		a.inbox.put(e)
 	})
 }
 
-func (a *Agent) markedRemoved(e unmarked) {
-	a.tracking.running = false
+// markedListed releases the marked connections that are allowed again.
+func (a *Agent) markedListed(ctx context.Context, e listed) {
 	a.tracking.rest = time.Now().Add(restAfterLook * e.took)
-	if e.err != nil {
-		a.repeats.log(a.log, slog.LevelWarn, "connections that are not allowed any more cannot be removed; their packets are dropped", "err", e.err)
+	again := map[uint16][]conntrack.Connection{}
+	for zone, connections := range e.zones {
+		for _, c := range connections {
+			if a.world.Allows(zone, world.Connection{
+				Src: c.Src, Dst: c.Dst, Protocol: c.Protocol, DstPort: c.DstPort, ICMPType: c.ICMPType, ICMPCode: c.ICMPCode,
+			}) {
+				again[zone] = append(again[zone], c)
+			}
+		}
 	}
-	if e.removed > 0 {
-		a.log.Info("removed connections that are not allowed any more", "connections", e.removed, "vlans", e.zones)
+	if len(again) == 0 {
+		a.markedReleased(unmarked{err: e.err})
+		return
+	}
+	a.work.Go(func() {
+		done := unmarked{err: e.err}
+		for zone, connections := range again {
+			n, err := a.cfg.Conntrack.Release(ctx, zone, connections)
+			done.released += n
+			done.err = errors.Join(done.err, err)
+		}
+		a.inbox.put(done)
+	})
+}
+
+func (a *Agent) markedReleased(e unmarked) {
+	a.tracking.running = false
+	if e.err != nil {
+		a.repeats.log(a.log, slog.LevelWarn, "connections that are allowed again may still be refused", "err", e.err)
+	}
+	if e.released > 0 {
+		a.log.Info("connections that are allowed again may go on", "connections", e.released)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/patchbay-sdn/patchbay/internal/conntrack"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/observe"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
@@ -48,6 +50,7 @@ func cloudPort(id string, revision int, status string) map[string]any {
 	return map[string]any{
 		"id": id, "network_id": "n", "admin_state_up": true, "device_owner": "compute:nova", "revision_number": revision, "status": status,
 		"security_group_ids": []string{"g" + id[1:]},
+		"fixed_ips":          []any{wrapped(map[string]any{"ip_address": "10.0.5." + id[1:]})},
 		"bindings":           []any{wrapped(map[string]any{"host": "hv1", "status": "ACTIVE"})},
 		"binding_levels":     []any{wrapped(map[string]any{"segment": wrapped(map[string]any{"network_type": "local"})})},
 	}
@@ -103,6 +106,8 @@ type tracker struct {
 	calls  []string
 	broken bool
 	slow   time.Duration // of a look
+
+	marked, released []conntrack.Connection
 }
 
 func (c *tracker) note(what string, zone uint16) error {
@@ -116,10 +121,17 @@ func (c *tracker) note(what string, zone uint16) error {
 }
 
 func (c *tracker) FlushZone(_ context.Context, zone uint16) error { return c.note("flush", zone) }
-func (c *tracker) RemoveMarked(_ context.Context, zone uint16) (int, error) {
-	err := c.note("remove", zone)
+
+func (c *tracker) Marked(_ context.Context, zone uint16) ([]conntrack.Connection, error) {
+	err := c.note("list", zone)
 	time.Sleep(c.slow)
-	return 1, err
+	return c.marked, err
+}
+
+func (c *tracker) Release(_ context.Context, zone uint16, connections []conntrack.Connection) (int, error) {
+	c.released = append(c.released, connections...)
+	c.marked = nil
+	return len(connections), c.note("release", zone)
 }
 
 // filtering makes an agent with filters before a cloud, and the switch's first rows: so many ports.
@@ -300,17 +312,25 @@ func TestConnectionTrackingIsTold(t *testing.T) {
 			t.Error("filters of VLAN 1 changed, and it is not due")
 		}
 		ct.calls = nil
+		// The rules of g0 let in who is 10.0.0.1, and nobody else.
+		allowed := conntrack.Connection{Src: netip.MustParseAddr("10.0.0.1"), Dst: netip.MustParseAddr("10.0.5.0"), Protocol: 6, DstPort: 80}
+		refused := allowed
+		refused.Src = netip.MustParseAddr("10.0.0.2")
+		ct.marked = []conntrack.Connection{refused, allowed}
 		a.committed(map[uint16]bool{1: true}, time.Now())
 		for range 100 {
-			a.removeMarked(t.Context())
+			a.listMarked(t.Context())
 			a.work.Wait()
 			for _, e := range a.inbox.take() {
 				a.event(t.Context(), e)
 			}
 			time.Sleep(100 * time.Millisecond)
 		}
-		if want := []string{"remove 1 at 0s", "remove 1 at 1s", "remove 1 at 5s"}; !slices.Equal(ct.calls, want) {
-			t.Errorf("looked for connections that are not allowed any more: %v, want %v", ct.calls, want)
+		if !slices.Equal(ct.released, []conntrack.Connection{allowed}) {
+			t.Errorf("released %v", ct.released)
+		}
+		if want := []string{"list 1 at 0s", "release 1 at 0s", "list 1 at 1s", "list 1 at 5s"}; !slices.Equal(ct.calls, want) {
+			t.Errorf("looked for connections that are allowed again: %v, want %v", ct.calls, want)
 		}
 	})
 }
@@ -321,14 +341,14 @@ func TestSlowLooksAreRare(t *testing.T) {
 		a, _, _ := filtering(t, &cloud{}, ct, 0)
 		for range 250 {
 			a.committed(map[uint16]bool{1: true}, time.Now()) // filters change all the time
-			a.removeMarked(t.Context())
+			a.listMarked(t.Context())
 			a.work.Wait()
 			for _, e := range a.inbox.take() {
 				a.event(t.Context(), e)
 			}
 			time.Sleep(100 * time.Millisecond)
 		}
-		if want := []string{"remove 1 at 0s", "remove 1 at 10.5s", "remove 1 at 21s"}; !slices.Equal(ct.calls, want) {
+		if want := []string{"list 1 at 0s", "list 1 at 10.5s", "list 1 at 21s"}; !slices.Equal(ct.calls, want) {
 			t.Errorf("looked %v, want %v", ct.calls, want)
 		}
 	})

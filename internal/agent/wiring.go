@@ -81,7 +81,7 @@ func (a *Agent) converge(ctx context.Context) {
 	a.askItems(ctx)
 	a.compareUnwatched(ctx)
 	a.apply(ctx)
-	a.removeMarked(ctx)
+	a.listMarked(ctx)
 	a.reportPorts(ctx)
 	a.sweep()
 	a.shut()

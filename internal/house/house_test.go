@@ -36,6 +36,7 @@ var mayImport = map[string][]string{
 	"internal/house":     {},
 	"internal/agent": {
 		"openflow", "oslo", "internal/options", "internal/neutron", "internal/ovsdb", "internal/observe", "internal/tables",
+		"internal/conntrack",
 		"internal/world", "internal/pipeline", "internal/delta", "internal/snapshot",
 	},
 	"lab":          {"lab"},
