@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 )
 
 // client talks to the API of a server that nobody listens to.
@@ -35,7 +36,7 @@ func (c *client) do(status int, method, path, body string) map[string]any {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := (&http.Client{Timeout: 10 * time.Second}).Do(req)
 	if err != nil {
 		c.t.Fatal(err)
 	}
