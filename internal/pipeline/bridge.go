@@ -17,15 +17,15 @@ func (c *compiler) bridge(name string) {
 	cfg := &c.w.Config
 	switch {
 	case name == cfg.IntegrationBridge:
-		c.row(bridgeRow{c.s, name, true, true})
+		c.row(bridgeRow{c.s, name, true, true, cfg.FilterTables || cfg.Filter})
 		c.integrationBase(name)
 	case cfg.Tunnels() && name == cfg.TunnelBridge:
-		c.row(bridgeRow{c.s, name, false, true})
+		c.row(bridgeRow{c.s, name, false, true, false})
 		c.tunnelBase(name)
 	default:
 		for _, bridge := range cfg.Physical {
 			if bridge == name && c.w.View.BridgeByName(name) != nil {
-				c.row(bridgeRow{c.s, name, false, false})
+				c.row(bridgeRow{c.s, name, false, false, false})
 				c.physicalBase(name)
 				return
 			}
@@ -142,6 +142,7 @@ type bridgeRow struct {
 	name        string
 	integration bool
 	create      bool
+	filters     bool
 }
 
 // Add implements Row.
@@ -154,6 +155,9 @@ func (r bridgeRow) Add(tx *ovsdb.Tx, v *ovsdb.View) {
 	spec := ovsdb.BridgeSpec{
 		Name: r.name, DatapathType: r.s.DatapathType, Protocols: []string{"OpenFlow10", "OpenFlow13", "OpenFlow14"},
 		OtherConfig: map[string]string{"mac-table-size": strconv.Itoa(r.s.MACTableSize)},
+	}
+	if r.filters { // as the Python agent's firewall has them, which speaks to the bridge by itself
+		spec.Protocols = append(spec.Protocols, "OpenFlow11", "OpenFlow12")
 	}
 	if r.integration {
 		spec.OtherConfig["mcast-snooping-disable-flood-unregistered"] = "false"
