@@ -177,11 +177,6 @@ func (s *session) attach(f *feed, binds []binding) error {
 		return err
 	}
 	f.made = true
-	if f.gap != "" {
-		reason := f.gap
-		f.gap = ""
-		s.c.emit(Gap{f.queue.name, reason})
-	}
 	if err := s.consume(r); err != nil {
 		if refused(err, amqp.NotFound) && f.own() {
 			// Declared and yet not found: its home node has gone and left the name behind. Make it anew next time.
@@ -191,6 +186,12 @@ func (s *session) attach(f *feed, binds []binding) error {
 			})
 		}
 		return err
+	}
+	if f.gap != "" {
+		// Not before: of a stream only what comes after this point is delivered, and nothing may be missed after a gap.
+		reason := f.gap
+		f.gap = ""
+		s.c.emit(Gap{f.queue.name, reason})
 	}
 	s.readers[f.queue.name] = r
 	s.c.reading.Go(func() { s.read(r) })
