@@ -74,7 +74,7 @@ func MaskURL(url string) string {
 }
 
 // maskHosts refuses a list in which some hosts carry credentials and others do
-// not: the comma could belong to a password.
+// not, or others: the comma could belong to a password.
 func maskHosts(list string) (string, bool) {
 	if list == "" {
 		return "", true
@@ -82,7 +82,7 @@ func maskHosts(list string) (string, bool) {
 	host := regexp.MustCompile(`^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)?(:[0-9]{1,5})?$`)
 	user := regexp.MustCompile(`^[A-Za-z0-9._%-]*$`)
 	var out []string
-	with := 0
+	with, credentials := 0, ""
 	for entry := range strings.SplitSeq(list, ",") {
 		at := strings.LastIndex(entry, "@")
 		if !host.MatchString(entry[at+1:]) {
@@ -92,7 +92,10 @@ func maskHosts(list string) (string, bool) {
 			out = append(out, entry)
 			continue
 		}
-		with++
+		if with++; with > 1 && entry[:at] != credentials {
+			return "", false
+		}
+		credentials = entry[:at]
 		name, _, password := strings.Cut(entry[:at], ":")
 		if !user.MatchString(name) {
 			return "", false
