@@ -511,7 +511,7 @@ func TestKernelTable(t *testing.T) {
 	remove(9, 0)
 	remove(10, 0)
 	// The other bit of the one that was released is as it was.
-	if n := len(strings.Split(conntrack("-L", "-w", "11", "-m", "2"), "mark=2 ")) + len(strings.Split(conntrack("-L", "-w", "11", "-m", "2", "-f", "ipv6"), "mark=2 ")); n != 3 {
+	if n := len(strings.Split(conntrack("-L", "-w", "11", "-m", "2", "-f", "ipv4"), "mark=2 ")) + len(strings.Split(conntrack("-L", "-w", "11", "-m", "2", "-f", "ipv6"), "mark=2 ")); n != 3 {
 		t.Errorf("%d entries of zone 11 have lost only our mark", n-2)
 	}
 	remove(11, total["11"]-1)
