@@ -3,7 +3,7 @@
 // Package delta compares what is wanted with what is there, flow by flow.
 //
 // A [Tracker] belongs to one bridge. Objects say what they want ([Tracker.Want], always the whole of it), the switch says
-// what it has ([Tracker.Have]), and [Tracker.Changes] is the difference. A flow that is there as wanted is never touched:
+// what it has ([Tracker.Have]) and what others do to it ([Tracker.Observe]), and [Tracker.Changes] is the difference. A flow that is there as wanted is never touched:
 // its counters go on, and packets do not notice. Flows are compared by what they do; a cookie alone is no difference, so
 // flows of another agent that are right stay as they are.
 //

@@ -3,9 +3,10 @@
 // Package world is what the agent knows: what Neutron said, and what the switch is.
 //
 // A [World] is plain data with one owner. Its inputs are methods that take news: a batch of changed rows ([World.Switch]),
-// a push or a reply of the server ([World.Push], [World.Ports]), tunnel endpoints, forwarding entries. None of them does
+// a push or a reply of the server ([World.Push], [World.Ports], [World.Groups], [World.Members]), tunnel endpoints, forwarding
+// entries, or what an earlier run wrote down ([World.Memory], [World.Recall]). None of them does
 // I/O, none decides about flows. [World.Settle] then works out what follows (which port is wired to which segment, which
-// local VLAN a segment has) and names the objects whose flows or rows may have to change; package pipeline compiles
+// local VLAN a segment has, which groups are in force where) and names the objects whose flows or rows may have to change; package pipeline compiles
 // exactly these.
 //
 // The order of news does not matter: any history that ends in the same facts ends in the same world. Local VLANs are the
