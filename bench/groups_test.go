@@ -387,24 +387,6 @@ func (w *flowWatch) close() {
 	<-w.done
 }
 
-// peak is the largest resident set that the agent's process has had.
-func peak(t *testing.T, h *lab.Host) int64 {
-	t.Helper()
-	_, pid := h.Agent()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		var kb int64
-		if _, err := fmt.Sscanf(line, "VmHWM: %d kB", &kb); err == nil {
-			return kb * 1024
-		}
-	}
-	t.Fatal("no VmHWM in the process's status")
-	return 0
-}
-
 func mib(n int64) string {
 	if n == 0 {
 		return "–"

@@ -66,8 +66,11 @@ func spent(proc string) time.Duration {
 	return total
 }
 
-// rss is the resident set of the agent's process in bytes.
-func rss(t *testing.T, h *lab.Host) int64 {
+// rss is the resident set of the agent's process in bytes, peak the largest that it has had.
+func rss(t *testing.T, h *lab.Host) int64  { t.Helper(); return resident(t, h, "VmRSS:") }
+func peak(t *testing.T, h *lab.Host) int64 { t.Helper(); return resident(t, h, "VmHWM:") }
+
+func resident(t *testing.T, h *lab.Host, field string) int64 {
 	t.Helper()
 	_, pid := h.Agent()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -75,7 +78,7 @@ func rss(t *testing.T, h *lab.Host) int64 {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(text)) {
-		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+		if rest, ok := strings.CutPrefix(line, field); ok {
 			kb, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
 			if err != nil {
 				t.Fatal(err)
@@ -83,7 +86,7 @@ func rss(t *testing.T, h *lab.Host) int64 {
 			return kb * 1024
 		}
 	}
-	t.Fatal("no VmRSS in the process's status")
+	t.Fatalf("no %s in the process's status", field)
 	return 0
 }
 
