@@ -51,7 +51,7 @@ func (a *Agent) dump(ctx context.Context, name string, begin bool) {
 		e := dumped{bridge: name, conn: conn}
 		if begin {
 			// First the reports, then the dump: what happens in between is in both.
-			e.unwatched = conn.Monitor(ctx, 1, openflow.Filter{Table: openflow.AllTables}, false) != nil
+			e.unwatched = conn.Monitor(ctx, 1, openflow.Filter{Table: openflow.AllTables}, false)
 			a.work.Go(func() { a.follow(name, conn) })
 		}
 		e.entries, e.err = conn.Flows(ctx, openflow.Filter{Table: openflow.AllTables})

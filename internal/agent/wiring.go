@@ -60,8 +60,7 @@ type (
 		conn    *openflow.Conn
 		entries []openflow.Entry
 		err     error
-		// unwatched: the switch does not report changes.
-		unwatched bool
+		unwatched error // why the switch does not report changes; nil when it does
 	}
 )
 
@@ -176,7 +175,11 @@ func (a *Agent) bridgeDumped(e dumped) {
 	b.tracker.Have(e.entries)
 	a.observe(e.bridge, b, b.watch.early)
 	b.watch.dumping, b.watch.early = false, nil
-	if e.unwatched || !b.watch.next.IsZero() {
+	if e.unwatched != nil {
+		a.repeats.log(a.log, slog.LevelInfo, "the switch does not report changes of flows, they are compared instead",
+			"every", compareEvery, "err", e.unwatched)
+	}
+	if e.unwatched != nil || !b.watch.next.IsZero() {
 		b.watch.next = time.Now().Add(compareEvery)
 		a.wakeUp(b.watch.next)
 	}
