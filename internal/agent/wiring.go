@@ -56,10 +56,10 @@ type (
 		link   openflow.Link
 	}
 	dumped struct {
-		bridge  string
-		conn    *openflow.Conn
-		entries []openflow.Entry
-		err     error
+		bridge    string
+		conn      *openflow.Conn
+		entries   []openflow.Entry
+		err       error
 		unwatched error // why the switch does not report changes; nil when it does
 	}
 )
