@@ -51,9 +51,6 @@ type Remover interface {
 	// its mark is what stops them. Were it forgotten, a packet from the end that may begin connections would look like the
 	// first of a new one, which is allowed: all packets of the other end would be let through again then, as answers.
 	Release(ctx context.Context, zone uint16, connections []Connection) (int, error)
-	// RemoveMarked removes all connections of a zone that are marked as revoked, whatever both ends make of that, and
-	// returns how many it removed.
-	RemoveMarked(ctx context.Context, zone uint16) (int, error)
 }
 
 // MaxListed bounds a list of connections.

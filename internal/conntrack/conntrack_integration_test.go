@@ -298,13 +298,13 @@ func TestUserspaceDatapath(t *testing.T) {
 	if got := zoneEntries(t, sw, 5); slices.Contains(got, "6 10.9.0.2 81 mark 1") || len(got) != len(bad)+len(good) {
 		t.Errorf("after one was removed: %q", got)
 	}
-	if n, err := r.RemoveMarked(ctx, 5); n != len(bad) || err != nil {
+	if n, err := removeMarked(ctx, r, 5); n != len(bad) || err != nil {
 		t.Errorf("removed %d, %v; want %d", n, err, len(bad))
 	}
 	if got := zoneEntries(t, sw, 5); !slices.Equal(got, good) {
 		t.Errorf("after: %q\nwant %q", got, good)
 	}
-	if n, err := r.RemoveMarked(ctx, 5); n != 0 || err != nil {
+	if n, err := removeMarked(ctx, r, 5); n != 0 || err != nil {
 		t.Errorf("removed another %d, %v", n, err)
 	}
 	for _, c := range kept {
@@ -391,7 +391,7 @@ func TestUserspaceDatapathBusy(t *testing.T) {
 		t.Fatal(err)
 	}
 	start := time.Now()
-	n, err := r.RemoveMarked(t.Context(), 5)
+	n, err := removeMarked(t.Context(), r, 5)
 	t.Logf("%d of %d removed in %v, beside %d others", n, len(before), time.Since(start), len(others))
 	if err != nil || n != len(before) {
 		t.Errorf("removed %d, %v", n, err)
@@ -460,12 +460,7 @@ func TestKernelTable(t *testing.T) {
 	remove := func(zone uint16, want int) {
 		t.Helper()
 		inNetns(t, ns, func() {
-			r, err := New("system", "")
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			if n, err := r.RemoveMarked(t.Context(), zone); n != want || err != nil {
+			if n, err := (kernel{}).remove(t.Context(), zone, revokedMark); n != want || err != nil {
 				t.Errorf("zone %d: removed %d, %v; want %d", zone, n, err, want)
 			}
 		})

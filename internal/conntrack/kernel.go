@@ -26,14 +26,6 @@ func (k kernel) FlushZone(ctx context.Context, zone uint16) error {
 	return nil
 }
 
-func (k kernel) RemoveMarked(ctx context.Context, zone uint16) (int, error) {
-	removed, err := k.remove(ctx, zone, revokedMark)
-	if err != nil {
-		return removed, fmt.Errorf("removing revoked connections of zone %d: %w", zone, err)
-	}
-	return removed, nil
-}
-
 func (k kernel) Marked(ctx context.Context, zone uint16) ([]Connection, error) {
 	s, err := openNetlink(ctx)
 	if err != nil {

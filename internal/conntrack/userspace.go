@@ -67,35 +67,6 @@ func (u userspace) Release(ctx context.Context, zone uint16, connections []Conne
 	return n, err
 }
 
-func (u userspace) RemoveMarked(ctx context.Context, zone uint16) (int, error) {
-	removed, err := u.removeMarked(ctx, zone)
-	if err != nil {
-		return removed, fmt.Errorf("removing revoked connections of zone %d: %w", zone, err)
-	}
-	return removed, nil
-}
-
-func (u userspace) removeMarked(ctx context.Context, zone uint16) (int, error) {
-	c, err := u.dial(ctx)
-	if err != nil {
-		return 0, err
-	}
-	defer c.close()
-	removed := 0
-	for range maxPasses {
-		list, more, bad, err := c.marked(zone)
-		if err != nil {
-			return removed, err
-		}
-		n, err := c.remove(zone, list)
-		removed += n
-		if err = errors.Join(err, bad); err != nil || !more || n == 0 {
-			return removed, err
-		}
-	}
-	return removed, nil
-}
-
 // control is one connection to ovs-vswitchd's control socket.
 type control struct {
 	ctx      context.Context //nolint:containedctx // lives as long as one call of the Remover
