@@ -36,13 +36,22 @@ func (x *faults) drift(acts int) {
 			idle = append(idle, l)
 		}
 	}
+	// A flow that is changed again within a minute is fought over, and repaired ever more slowly; that is not what is
+	// measured here, so then something is added instead.
+	touched := map[string]time.Time{}
 	for i := range acts {
-		flow := idle[rng.IntN(len(idle))]
+		flow, kind := idle[rng.IntN(len(idle))], i%3
+		if at, ok := touched[flow]; ok && time.Since(at) < 70*time.Second {
+			kind = 2
+		}
+		if kind != 2 {
+			touched[flow] = time.Now()
+		}
 		match, _, _ := strings.Cut(flow, "actions=")
 		match = strings.ReplaceAll(match, " ", "")
 		_, bare, _ := strings.Cut(match, ",") // without the cookie
 		began := time.Now()
-		switch i % 3 {
+		switch kind {
 		case 0:
 			of("--strict", "del-flows", "br-int", bare)
 		case 1:
