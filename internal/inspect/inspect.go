@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package inspect is what an agent shows of itself: plain documents, the same on the admin socket, in `--json`, in a support
+// bundle and on the map.
+//
+// The agent's loop fills them in (package agent implements [Source]), package admin serves them, and the commands and the map
+// read them. They hold copies, so that a reader may take its time. Field names in JSON are a contract: fields are added, not
+// renamed.
+package inspect
+
+import (
+	"context"
+	"time"
+)
+
+// Source answers questions about a running agent. Every answer is a copy, taken in one moment of the loop.
+type Source interface {
+	Status(ctx context.Context) (Status, error)
+	Ports(ctx context.Context) ([]Port, error)
+	Networks(ctx context.Context) ([]Network, error)
+	Tunnels(ctx context.Context) ([]Tunnel, error)
+	Groups(ctx context.Context) ([]Group, error)
+	Bridges(ctx context.Context) ([]Bridge, error)
+	// Flows are those of one bridge, or of all bridges when it is empty.
+	Flows(ctx context.Context, bridge string) ([]Flow, error)
+	// Events are the last inputs and decisions, oldest first.
+	Events(ctx context.Context) ([]Event, error)
+}
+
+// Status is how the agent is.
+type Status struct {
+	Host    string    `json:"host"`
+	Version string    `json:"version"`
+	PID     int       `json:"pid"`
+	Started time.Time `json:"started"`
+	// InSync: everything is as the server wants it, and the server knows. Otherwise Reasons say what is missing.
+	InSync   bool      `json:"in_sync"`
+	SyncedAt time.Time `json:"synced_at,omitzero"` // first time in sync
+	Reasons  []string  `json:"reasons,omitempty"`  // why it is not in sync, in sentences
+	Switch   Peer      `json:"switch"`             // the switch's database
+	Broker   Peer      `json:"broker"`
+	Server   Peer      `json:"server"`
+	Bridges  []Bridge  `json:"bridges"`
+	// Counts by state of ports, by the word for the state.
+	Ports    map[string]int `json:"ports"`
+	Pending  Pending        `json:"pending"`
+	Errors   []Event        `json:"errors,omitempty"` // the last warnings and errors, newest last
+	Firewall string         `json:"firewall"`
+	// Remembered: what the server said is read from the snapshot of an earlier run, since the server has not spoken.
+	Remembered bool `json:"remembered,omitempty"`
+}
+
+// Peer is something the agent talks to.
+type Peer struct {
+	Up     bool      `json:"up"`
+	Since  time.Time `json:"since,omitzero"`
+	Detail string    `json:"detail,omitempty"` // address, release, …
+	Error  string    `json:"error,omitempty"`
+}
+
+// Pending is work that is not done yet.
+type Pending struct {
+	Rows    int `json:"rows"`    // objects with rows to write
+	Flows   int `json:"flows"`   // flows to change
+	Details int `json:"details"` // ports that the server has not told about
+	Items   int `json:"items"`   // groups, members … that the server has not told about
+	Reports int `json:"reports"` // ports whose status the server does not know
+}
+
+// Bridge is a bridge that the agent programs.
+type Bridge struct {
+	Name       string `json:"name"`
+	Role       string `json:"role"` // integration, tunnel, physical
+	Physical   string `json:"physical_network,omitempty"`
+	Connected  bool   `json:"connected"`
+	Error      string `json:"error,omitempty"`
+	DatapathID string `json:"datapath_id,omitempty"`
+	Wanted     int    `json:"flows_wanted"`
+	Present    int    `json:"flows_present"`
+	Foreign    int    `json:"flows_foreign"` // there, and nobody's of ours
+	Pending    int    `json:"flows_pending"`
+	Repaired   uint64 `json:"flows_repaired"` // by others changed or deleted, and put right
+}
+
+// Port is a port plugged in on this host.
+type Port struct {
+	ID        string    `json:"id"`
+	Name      string    `json:"name,omitempty"`
+	State     string    `json:"state"`
+	Reason    string    `json:"reason,omitempty"`
+	Interface string    `json:"interface,omitempty"`
+	OFPort    uint32    `json:"ofport,omitempty"`
+	MAC       string    `json:"mac,omitempty"`
+	Addresses []string  `json:"addresses,omitempty"`
+	Pairs     []Address `json:"address_pairs,omitempty"`
+	Network   string    `json:"network,omitempty"`
+	Segment   string    `json:"segment,omitempty"` // type, physical network and number, as text
+	VLAN      uint16    `json:"vlan,omitempty"`
+	Owner     string    `json:"device_owner,omitempty"`
+	Device    string    `json:"device,omitempty"`
+	Secured   bool      `json:"port_security"`
+	Filtered  bool      `json:"filtered"`
+	Groups    []string  `json:"groups,omitempty"`
+	Status    string    `json:"server_status,omitempty"` // ACTIVE, DOWN, BUILD: what the server last said
+	Told      string    `json:"told,omitempty"`          // up, down: what the server was last told
+	Settled   bool      `json:"settled"`                 // flows and rows are as wanted
+	Flows     int       `json:"flows"`
+	Revision  int64     `json:"revision,omitempty"`
+	Timeline  Timeline  `json:"timeline"`
+	Counters  *Counters `json:"counters,omitempty"`
+}
+
+// Address is a pair of addresses.
+type Address struct {
+	MAC string `json:"mac"`
+	IP  string `json:"ip"`
+}
+
+// Timeline is when a port reached which stage.
+type Timeline struct {
+	Plugged  time.Time `json:"plugged,omitzero"`
+	Answered time.Time `json:"answered,omitzero"`
+	Settled  time.Time `json:"settled,omitzero"`
+	Reported time.Time `json:"reported,omitzero"`
+}
+
+// Counters are an interface's, as the switch's database shows them.
+type Counters struct {
+	RxPackets int64 `json:"rx_packets"`
+	RxBytes   int64 `json:"rx_bytes"`
+	RxDropped int64 `json:"rx_dropped"`
+	TxPackets int64 `json:"tx_packets"`
+	TxBytes   int64 `json:"tx_bytes"`
+	TxDropped int64 `json:"tx_dropped"`
+}
+
+// Network is a segment of a network with ports here.
+type Network struct {
+	ID       string   `json:"id"`
+	Type     string   `json:"type"`
+	Physical string   `json:"physical_network,omitempty"`
+	Number   int      `json:"segmentation_id,omitempty"`
+	VLAN     uint16   `json:"vlan"`
+	MTU      int      `json:"mtu,omitempty"`
+	Ports    []string `json:"ports"`
+	// Endpoints are the tunnels over which its broadcasts go.
+	Endpoints []string `json:"endpoints,omitempty"`
+	Stations  int      `json:"stations,omitempty"` // addresses that the server said are behind them
+}
+
+// Tunnel is an endpoint of another host.
+type Tunnel struct {
+	Name   string `json:"name"`
+	Type   string `json:"type"`
+	Remote string `json:"remote"`
+	OFPort uint32 `json:"ofport,omitempty"`
+	// State is up, missing (wanted and not there) or failed (the switch could not make it).
+	State    string   `json:"state"`
+	Error    string   `json:"error,omitempty"`
+	Networks []string `json:"networks,omitempty"`
+}
+
+// Group is a security group of ports here.
+type Group struct {
+	ID    string   `json:"id"`
+	Name  string   `json:"name,omitempty"`
+	Known bool     `json:"known"` // the server has told its rules
+	Ports []string `json:"ports"`
+	Rules []Rule   `json:"rules"`
+}
+
+// Rule is one rule of a group.
+type Rule struct {
+	ID        string `json:"id"`
+	Direction string `json:"direction"`
+	EtherType string `json:"ethertype"`
+	Protocol  string `json:"protocol,omitempty"`
+	PortMin   *int   `json:"port_min,omitempty"`
+	PortMax   *int   `json:"port_max,omitempty"`
+	Remote    string `json:"remote,omitempty"`  // prefix
+	Group     string `json:"group,omitempty"`   // remote group or address group
+	Members   int    `json:"members,omitempty"` // of that
+	Text      string `json:"text"`              // the rule as one says it: "allow tcp/22 from 10.0.0.0/8"
+}
+
+// Flow is a flow of a bridge, wanted, present or both.
+type Flow struct {
+	Bridge string `json:"bridge"`
+	Table  uint8  `json:"table"`
+	// Text is the flow as ovs-ofctl writes it, without counters.
+	Text   string `json:"flow"`
+	Owner  string `json:"owner,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	// State is present, missing, different (another action is there), leftover (an agent's, wanted by nobody) or foreign.
+	State string `json:"state"`
+	// Have is what the switch has instead, if different.
+	Have string `json:"have,omitempty"`
+}
+
+// Event is one input or decision.
+type Event struct {
+	Time  time.Time `json:"time"`
+	Level string    `json:"level,omitempty"`
+	Kind  string    `json:"kind"` // switch, push, call, reply, report, flows, rows, broker, drift, log …
+	Text  string    `json:"text"`
+}
