@@ -107,9 +107,9 @@ func startAgent(ctx context.Context, o *options.Options, log *slog.Logger, level
 		PortsPerReport: o.Default.RPCResourcesProcessingStep,
 		World:          worldConfig(o),
 		Settings:       settings(o),
-		Dial: func(ctx context.Context, bridge string) (*openflow.Conn, error) {
+		Link: agent.Supervised(func(ctx context.Context, bridge string) (*openflow.Conn, error) {
 			return openflow.Dial(ctx, openflow.MgmtSocket(bridge), openflow.Config{})
-		},
+		}),
 		Conntrack: connections,
 		Snapshot:  filepath.Join(o.Default.StatePath, "patchbay.snapshot"),
 		Ping:      o.Default.RPCPingEnabled,

@@ -33,6 +33,22 @@ type Switch interface {
 	Changes() <-chan *ovsdb.Batch
 }
 
+// Conn is what the agent uses of *openflow.Conn.
+type Conn interface {
+	Monitor(ctx context.Context, id uint32, fl openflow.Filter, initial bool) error
+	Flows(ctx context.Context, fl openflow.Filter) ([]openflow.Entry, error)
+	Commit(ctx context.Context, msgs []openflow.Message) error
+	Events() <-chan openflow.Event
+	Done() <-chan struct{}
+	Close() error
+}
+
+// Link is the state of a connection to a bridge: a new one, or why there is none.
+type Link struct {
+	Conn Conn
+	Err  error
+}
+
 // Config is what the agent needs besides its connections.
 type Config struct {
 	Host string
@@ -45,8 +61,8 @@ type Config struct {
 	// World and Settings are what wiring needs of the options.
 	World    world.Config
 	Settings pipeline.Settings
-	// Dial connects to a bridge, given by its name.
-	Dial func(ctx context.Context, bridge string) (*openflow.Conn, error)
+	// Link keeps a connection to a bridge, given by its name, until ctx ends; then it closes the channel.
+	Link func(ctx context.Context, bridge string) <-chan Link
 	// Conntrack is told which connections are not allowed any more; nil when nothing is filtered.
 	Conntrack Conntrack
 	// Snapshot is the file in which the last world in sync is kept; empty: none is.

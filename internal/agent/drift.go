@@ -28,7 +28,7 @@ type watch struct {
 // observed: the switch reports changes that are not ours, or that reports were lost.
 type observed struct {
 	bridge  string
-	conn    *openflow.Conn
+	conn    Conn
 	updates []openflow.FlowUpdate
 	lost    bool
 }
@@ -60,7 +60,7 @@ func (a *Agent) dump(ctx context.Context, name string, begin bool) {
 }
 
 // follow passes on what the switch reports, until the connection ends.
-func (a *Agent) follow(name string, conn *openflow.Conn) {
+func (a *Agent) follow(name string, conn Conn) {
 	for {
 		select {
 		case <-conn.Done():

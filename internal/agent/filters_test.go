@@ -147,7 +147,7 @@ func filtering(t *testing.T, c *cloud, ct Conntrack, ports int) (*Agent, *fakeSw
 		Host: "hv1", ReportInterval: 30 * time.Second, PortsPerReport: 20, Log: slog.New(slog.DiscardHandler), Conntrack: ct,
 		World:    world.Config{Host: "hv1", IntegrationBridge: "br-int", Filter: true, FilterTables: true, FailClosed: true},
 		Notifier: observe.NewNotifier(func(string) string { return "" }, 1),
-		Dial:     func(context.Context, string) (*openflow.Conn, error) { return nil, errors.New("no such bridge") },
+		Link:     Supervised(func(context.Context, string) (*openflow.Conn, error) { return nil, errors.New("no such bridge") }),
 	}, sw, func(func(messaging.Event)) (Broker, error) { return c, nil })
 	if err != nil {
 		t.Fatal(err)

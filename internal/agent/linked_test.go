@@ -51,8 +51,8 @@ func TestABridgeThatIsLostAsSoonAsItIsFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := &Agent{inbox: newMailbox[any](), wiring: newWiring(), wake: time.NewTimer(time.Hour)}
-	a.bridgeLinked(t.Context(), linked{"br-int", openflow.Link{Conn: conn}})
-	a.bridgeLinked(t.Context(), linked{"br-int", openflow.Link{Err: errors.New("gone")}})
+	a.bridgeLinked(t.Context(), linked{"br-int", Link{Conn: conn}})
+	a.bridgeLinked(t.Context(), linked{"br-int", Link{Err: errors.New("gone")}})
 	_ = conn.Close()
 	a.work.Wait() // the race detector looks at who used the connection
 	for _, e := range a.inbox.take() {

@@ -69,7 +69,7 @@ func TestAPortThatTheServerRefusesWaitsAlone(t *testing.T) {
 			Host: "hv1", ReportInterval: 30 * time.Second, PortsPerReport: 20, Log: slog.New(slog.DiscardHandler),
 			World:    world.Config{Host: "hv1", IntegrationBridge: "br-int"},
 			Notifier: observe.NewNotifier(func(string) string { return "" }, 1),
-			Dial:     func(context.Context, string) (*openflow.Conn, error) { return nil, errors.New("no such bridge") },
+			Link:     Supervised(func(context.Context, string) (*openflow.Conn, error) { return nil, errors.New("no such bridge") }),
 		}, sw, func(func(messaging.Event)) (Broker, error) { return p, nil })
 		if err != nil {
 			t.Fatal(err)

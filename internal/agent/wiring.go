@@ -32,9 +32,9 @@ type wiring struct {
 // bridge is one bridge that the agent programs.
 type bridge struct {
 	tracker *delta.Tracker
-	conn    *openflow.Conn // nil while it cannot be reached
-	lost    time.Time      // since when
-	err     error          // why
+	conn    Conn      // nil while it cannot be reached
+	lost    time.Time // since when
+	err     error     // why
 	watch   watch
 }
 
@@ -53,11 +53,11 @@ func newWiring() wiring {
 type (
 	linked struct {
 		bridge string
-		link   openflow.Link
+		link   Link
 	}
 	dumped struct {
 		bridge    string
-		conn      *openflow.Conn
+		conn      Conn
 		entries   []openflow.Entry
 		err       error
 		unwatched error // why the switch does not report changes; nil when it does
@@ -135,16 +135,37 @@ func (a *Agent) linkBridges(ctx context.Context) {
 			continue // the switch has not made it yet
 		}
 		a.links[name] = true
-		s := &openflow.Supervisor{
-			Dial:     func(ctx context.Context) (*openflow.Conn, error) { return a.cfg.Dial(ctx, name) },
-			MaxPause: time.Second,
-		}
-		links := s.Start(ctx)
+		links := a.cfg.Link(ctx, name)
 		a.work.Go(func() {
 			for l := range links {
 				a.inbox.put(linked{name, l})
 			}
 		})
+	}
+}
+
+// Supervised keeps connections that dial makes, and is for [Config].Link.
+func Supervised(dial func(ctx context.Context, bridge string) (*openflow.Conn, error)) func(context.Context, string) <-chan Link {
+	return func(ctx context.Context, bridge string) <-chan Link {
+		s := &openflow.Supervisor{
+			Dial:     func(ctx context.Context) (*openflow.Conn, error) { return dial(ctx, bridge) },
+			MaxPause: time.Second,
+		}
+		from, to := s.Start(ctx), make(chan Link)
+		go func() {
+			defer close(to)
+			for l := range from {
+				next := Link{Err: l.Err}
+				if l.Conn != nil { // else the interface would not be nil
+					next.Conn = l.Conn
+				}
+				select {
+				case to <- next:
+				case <-ctx.Done():
+				}
+			}
+		}()
+		return to
 	}
 }
 
@@ -211,7 +232,7 @@ type plan struct {
 
 type bundle struct {
 	name    string
-	conn    *openflow.Conn
+	conn    Conn
 	changes []delta.Change
 	zones   map[uint16]bool // in which filters may change
 	err     error
