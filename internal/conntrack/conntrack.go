@@ -23,8 +23,7 @@ import (
 const revokedMark = 0x1
 
 const (
-	// callTimeout bounds one request to the switch or the kernel. A dump of a zone with 100,000 connections keeps
-	// ovs-vswitchd busy for a second or two.
+	// callTimeout bounds one request to the kernel.
 	callTimeout = 15 * time.Second
 	// maxHeld bounds what is remembered between seeing connections and removing them; if there are more, another pass
 	// follows.

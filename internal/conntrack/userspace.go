@@ -3,18 +3,13 @@
 package conntrack
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
+
+	"github.com/patchbay-sdn/patchbay/internal/unixctl"
 )
 
 const (
@@ -34,7 +29,7 @@ func (u userspace) FlushZone(ctx context.Context, zone uint16) error {
 	if err != nil {
 		return fmt.Errorf("flushing zone %d: %w", zone, err)
 	}
-	defer c.close()
+	defer c.Close()
 	if _, err := c.flush(zone, []string{""}); err != nil {
 		return fmt.Errorf("flushing zone %d: %w", zone, err)
 	}
@@ -46,7 +41,7 @@ func (u userspace) Marked(ctx context.Context, zone uint16) ([]Connection, error
 	if err != nil {
 		return nil, fmt.Errorf("listing revoked connections of zone %d: %w", zone, err)
 	}
-	defer c.close()
+	defer c.Close()
 	list, _, bad, err := c.marked(zone)
 	if err = errors.Join(err, bad); err != nil {
 		err = fmt.Errorf("listing revoked connections of zone %d: %w", zone, err)
@@ -59,7 +54,7 @@ func (u userspace) Release(ctx context.Context, zone uint16, connections []Conne
 	if err != nil {
 		return 0, fmt.Errorf("releasing connections of zone %d: %w", zone, err)
 	}
-	defer c.close()
+	defer c.Close()
 	n, err := c.remove(zone, connections)
 	if err != nil {
 		err = fmt.Errorf("releasing connections of zone %d: %w", zone, err)
@@ -69,55 +64,26 @@ func (u userspace) Release(ctx context.Context, zone uint16, connections []Conne
 
 // control is one connection to ovs-vswitchd's control socket.
 type control struct {
-	ctx      context.Context //nolint:containedctx // lives as long as one call of the Remover
-	conn     net.Conn
-	answers  answerReader
+	*unixctl.Client
 	datapath string
 	// named says whether flushes name the datapath; it holds once settled.
 	named, settled bool
-	stop           func() bool
 }
 
 func (u userspace) dial(ctx context.Context) (*control, error) {
-	socket, err := u.socket()
+	c, err := unixctl.Dial(ctx, u.runDir)
 	if err != nil {
 		return nil, err
 	}
-	dialCtx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	conn, err := (&net.Dialer{}).DialContext(dialCtx, "unix", socket)
-	if err != nil {
-		return nil, fmt.Errorf("connecting to ovs-vswitchd: %w", err)
-	}
-	c := &control{ctx: ctx, conn: conn, answers: answerReader{r: bufio.NewReaderSize(conn, 32<<10)}, datapath: u.datapath, named: true}
-	c.stop = context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	return c, nil
-}
-
-// socket is named after the process, so it is looked for anew every time.
-func (u userspace) socket() (string, error) {
-	text, err := os.ReadFile(filepath.Join(u.runDir, "ovs-vswitchd.pid"))
-	if err != nil {
-		return "", fmt.Errorf("looking for ovs-vswitchd: %w", err)
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil || pid <= 0 {
-		return "", fmt.Errorf("looking for ovs-vswitchd: its pid file holds %q", text)
-	}
-	return filepath.Join(u.runDir, fmt.Sprintf("ovs-vswitchd.%d.ctl", pid)), nil
-}
-
-func (c *control) close() {
-	c.stop()
-	_ = c.conn.Close()
+	return &control{Client: c, datapath: u.datapath, named: true}, nil
 }
 
 // version asks for the version of the switch; the zero value is one that nobody knows.
 func (c *control) version() (v [3]int, err error) {
-	if err := c.send(commandVersion); err != nil {
+	if err := c.Send(commandVersion); err != nil {
 		return v, err
 	}
-	_, err = c.receive(func(line string) error {
+	_, err = c.Receive(func(line string) error {
 		if found := parseVersion(line); found != [3]int{} {
 			v = found
 		}
@@ -187,10 +153,10 @@ func (c *control) remove(zone uint16, connections []Connection) (int, error) {
 // marked lists the revoked connections of the zone, at most maxHeld; more says that there are more. Bad is about the first
 // line that nobody could read: the others are dealt with all the same.
 func (c *control) marked(zone uint16) (list []Connection, more bool, bad, err error) {
-	if err := c.send(commandDump, c.datapath, fmt.Sprintf("zone=%d", zone)); err != nil {
+	if err := c.Send(commandDump, c.datapath, fmt.Sprintf("zone=%d", zone)); err != nil {
 		return nil, false, nil, err
 	}
-	refused, err := c.receive(func(line string) error {
+	refused, err := c.Receive(func(line string) error {
 		e, unread := parseEntry(line)
 		if unread != nil {
 			if bad == nil {
@@ -222,13 +188,13 @@ func (c *control) flush(zone uint16, tuples []string) (int, error) {
 			n = 1
 		}
 		for _, t := range tuples[:n] {
-			if err := c.send(commandFlush, c.flushArgs(zone, t)...); err != nil {
+			if err := c.Send(commandFlush, c.flushArgs(zone, t)...); err != nil {
 				return removed, err
 			}
 		}
 		var failed error
 		for range n {
-			refused, err := c.receive(func(string) error { return nil })
+			refused, err := c.Receive(func(string) error { return nil })
 			switch {
 			case err != nil:
 				return removed, err
@@ -264,44 +230,4 @@ func (c *control) flushArgs(zone uint16, tuple string) []string {
 		args = append(args, tuple)
 	}
 	return args
-}
-
-func (c *control) send(command string, args ...string) error {
-	request, err := json.Marshal(map[string]any{"method": command, "params": append([]string{}, args...), "id": 0})
-	if err != nil {
-		return fmt.Errorf("encoding %s: %w", command, err)
-	}
-	if err := c.extend(); err != nil {
-		return err
-	}
-	if _, err := c.conn.Write(request); err != nil {
-		return c.fail("asking", err)
-	}
-	return nil
-}
-
-func (c *control) receive(line func(string) error) (refused string, err error) {
-	if err := c.extend(); err != nil {
-		return "", err
-	}
-	if refused, err = c.answers.read(line); err != nil {
-		return "", c.fail("reading the answer of", err)
-	}
-	return strings.TrimSpace(refused), nil
-}
-
-// extend gives the next request its time.
-func (c *control) extend() error {
-	if err := c.conn.SetDeadline(time.Now().Add(callTimeout)); err != nil {
-		return fmt.Errorf("setting a deadline: %w", err)
-	}
-	// Ended in between: the deadline in the past that AfterFunc set may have been overwritten just now.
-	return c.ctx.Err()
-}
-
-func (c *control) fail(what string, err error) error {
-	if c.ctx.Err() != nil {
-		err = c.ctx.Err()
-	}
-	return fmt.Errorf("%s ovs-vswitchd: %w", what, err)
 }

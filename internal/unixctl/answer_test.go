@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package conntrack
+package unixctl
 
 import (
 	"bufio"

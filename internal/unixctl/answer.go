@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package conntrack
+package unixctl
 
 import (
 	"bufio"
@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// maxLine bounds a line of an answer. The longest entry has some 500 bytes.
-	maxLine = 4 << 10
+	// maxLine bounds a line of an answer. That of a packet which is flooded to a thousand ports has some 20 KiB.
+	maxLine = 256 << 10
 	// maxSkipped bounds what else an answer may hold: the identifier, white space, unknown members.
 	maxSkipped = 64 << 10
 )
