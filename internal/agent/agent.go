@@ -67,6 +67,8 @@ type Config struct {
 	Conntrack Conntrack
 	// Snapshot is the file in which the last world in sync is kept; empty: none is.
 	Snapshot string
+	// Version is this program's, for people.
+	Version string
 	// Ping answers oslo.messaging's ping method.
 	Ping     bool
 	Log      *slog.Logger
@@ -101,6 +103,10 @@ type Agent struct {
 	inbox  *mailbox[any]
 	work   sync.WaitGroup
 
+	recorder recorder
+	asked    chan func()   // see ask
+	ended    chan struct{} // closed when the loop is over
+
 	// Owned by the loop.
 	world         *world.World
 	started       bool // the switch has been seen
@@ -120,17 +126,20 @@ type Agent struct {
 	swept         bool      // leftovers are gone
 	wake          *time.Timer
 	wakeAt        time.Time
+	seen          seen
 }
 
 // New returns an agent. Open is called once to make the broker's client, with the function that wants to hear of its
 // events.
 func New(cfg Config, sw Switch, open func(onEvent func(messaging.Event)) (Broker, error)) (*Agent, error) {
 	a := &Agent{
-		cfg: cfg, log: cfg.Log, sw: sw, inbox: newMailbox[any](), world: world.New(cfg.World),
+		cfg: cfg, sw: sw, inbox: newMailbox[any](), world: world.New(cfg.World),
+		asked: make(chan func()), ended: make(chan struct{}), seen: newSeen(),
 		report: reporting{start: true}, repeats: repeats{every: repeatEvery}, wiring: newWiring(), ports: newPorts(),
 		filters: newFilters(), tracking: newTracking(),
 		links: map[string]bool{}, tunnels: map[string]tunnelState{}, tunnelRetries: retries[string]{},
 	}
+	a.log = slog.New(recording{cfg.Log.Handler(), &a.recorder})
 	broker, err := open(func(e messaging.Event) { a.inbox.put(e) })
 	if err != nil {
 		return nil, err
@@ -168,6 +177,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.work.Go(func() { a.register(ctx) })
 	err := a.loop(ctx)
 	cancel()
+	close(a.ended)
 	a.rememberLast()
 	a.notify(a.cfg.Notifier.Stopping())
 	// The caller's context is over; what is left of the connection gets a short one of its own.
@@ -198,28 +208,37 @@ func (a *Agent) loop(ctx context.Context) error {
 	a.wake = time.NewTimer(time.Hour)
 	defer a.wake.Stop()
 	for {
+		var began time.Time
 		select {
 		case <-ctx.Done():
 			return nil
+		case answer := <-a.asked:
+			answer()
+			continue // nothing has changed
 		case b, ok := <-changes:
 			if !ok {
 				changes = nil // ends with ctx
 				continue
 			}
+			began = time.Now()
 			a.switchChanged(ctx, b)
 		case <-a.inbox.ready:
+			began = time.Now()
 			for _, e := range a.inbox.take() {
 				a.event(ctx, e)
 			}
 		case <-a.wake.C:
-			a.wakeAt = time.Time{}
+			began, a.wakeAt = time.Now(), time.Time{}
 		case <-reportTick:
+			began = time.Now()
 			a.world.Expire(time.Now())
 			a.sendReport(ctx)
 		case <-watchdogTick:
+			began = time.Now()
 			a.notify(a.cfg.Notifier.Watchdog())
 		}
 		a.converge(ctx)
+		a.seen.turned(time.Since(began))
 	}
 }
 
@@ -233,6 +252,7 @@ func (a *Agent) wakeUp(at time.Time) {
 }
 
 func (a *Agent) event(ctx context.Context, e any) {
+	a.note(e)
 	switch e := e.(type) {
 	case *messaging.Message:
 		a.message(e)
@@ -282,6 +302,7 @@ func (a *Agent) event(ctx context.Context, e any) {
 
 // switchChanged moves the view on.
 func (a *Agent) switchChanged(ctx context.Context, b *ovsdb.Batch) {
+	a.noteSwitch(b)
 	if b.Kind == ovsdb.Disconnected {
 		a.switchUp = false
 		a.repeats.log(a.log, slog.LevelWarn, "the switch's database cannot be reached", "err", b.Err)
@@ -327,6 +348,7 @@ func (a *Agent) message(m *messaging.Message) {
 	case *neutron.FDBChange:
 		a.world.FDBChange(d)
 	}
+	a.noteMessage(decoded)
 }
 
 // notify logs what telling the service manager led to.

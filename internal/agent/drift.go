@@ -104,6 +104,7 @@ func (a *Agent) compared(name string, b *bridge) {
 		b.tracker.Sweep(ourMark)
 	}
 	if n := len(b.tracker.Changes()); n > 0 {
+		b.repaired += uint64(n)
 		a.log.Warn("repairing flows that somebody changed", "bridge", name, "flows", n)
 	}
 }
@@ -118,6 +119,7 @@ func (a *Agent) observe(name string, b *bridge, updates []openflow.FlowUpdate) {
 	if len(drifts) == 0 {
 		return
 	}
+	b.repaired += uint64(len(drifts))
 	now := time.Now()
 	for k, r := range b.watch.fights {
 		if now.Sub(r.at) > fightTime {

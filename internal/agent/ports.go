@@ -57,7 +57,11 @@ const (
 )
 
 // timeline is when a port reached which stage.
-type timeline struct{ plugged, answered, settled time.Time }
+type timeline struct {
+	plugged, answered, settled time.Time
+	reported                   time.Time // up; for people
+	state                      string    // as taken down last
+}
 
 // noticed begins the story of a port when it is plugged in, and ends it when it is gone. placed takes down when it was in
 // place. Both come as things happen: reports are looked at only when none is on its way.
@@ -67,6 +71,7 @@ func (a *Agent) noticed(id string) {
 	} else if a.ports.lines[id] == nil {
 		a.ports.lines[id] = &timeline{plugged: time.Now()}
 	}
+	a.noteDecision(id)
 }
 
 func (a *Agent) placed(o world.Object, now time.Time) {
@@ -209,7 +214,7 @@ func (a *Agent) reportPorts(ctx context.Context) {
 			continue
 		case again:
 			if l := a.ports.lines[id]; l.answered != l.plugged {
-				*l = timeline{now, now, now} // a story of its own
+				*l = timeline{plugged: now, answered: now, settled: now, state: l.state} // a story of its own
 			}
 		case want == unknown, want == before.status && (want == down || vif == before.vif), before.status == unknown && want == down && vif == "":
 			delete(a.ports.changed, id)
@@ -360,13 +365,14 @@ func (a *Agent) tellStory(id string, s status, now time.Time) {
 	}
 	switch s {
 	case down:
-		*l = timeline{plugged: now}
+		*l = timeline{plugged: now, state: l.state}
 		a.log.Info("port was plugged in anew", "port", id)
 		return
 	case off:
 		a.log.Info("port is down", "port", id, "reason", p.Wiring.Reason)
 		return
 	}
+	a.seen.wired(l, now)
 	if p.VIF == nil {
 		a.log.Info("port is up", "port", id, "reason", p.Wiring.Reason, "total", now.Sub(l.plugged))
 		return

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/netip"
@@ -79,6 +80,7 @@ func (a *Agent) inSync() bool {
 	if a.syncedAt.IsZero() {
 		a.syncedAt = time.Now()
 		a.ports.refreshed = true
+		a.seen.synced = cmp.Or(a.seen.synced, a.syncedAt)
 	}
 	if !a.cfg.World.L2Population || time.Since(a.syncedAt) > fdbGrace {
 		return true
@@ -94,6 +96,7 @@ func (a *Agent) inSync() bool {
 
 // resync asks for everything again, after something may have been missed.
 func (a *Agent) resync() {
+	a.seen.totals.Resyncs++
 	a.world.Doubt()
 	a.swept = false // what is not confirmed goes then
 	for _, t := range a.cfg.World.TunnelTypes {

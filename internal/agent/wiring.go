@@ -36,6 +36,8 @@ type bridge struct {
 	lost    time.Time // since when
 	err     error     // why
 	watch   watch
+	// For people: flows that others changed and we put right, and flows that we changed.
+	repaired, changed uint64
 }
 
 // lostGrace is how long a bridge may be out of reach before it is worth a line: it is for a moment whenever it is made or

@@ -10,6 +10,7 @@ package inspect
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -47,7 +48,43 @@ type Status struct {
 	Errors   []Event        `json:"errors,omitempty"` // the last warnings and errors, newest last
 	Firewall string         `json:"firewall"`
 	// Remembered: what the server said is read from the snapshot of an earlier run, since the server has not spoken.
-	Remembered bool `json:"remembered,omitempty"`
+	Remembered bool   `json:"remembered,omitempty"`
+	Totals     Totals `json:"totals"`
+}
+
+// Totals count since the start of the agent. They only grow.
+type Totals struct {
+	Messages    uint64 `json:"messages"`         // that the server sent by itself
+	Foreign     uint64 `json:"messages_foreign"` // of these, about nothing that concerns this host
+	Calls       uint64 `json:"calls"`            // answered questions and reports to the server
+	CallsFailed uint64 `json:"calls_failed"`
+	Resyncs     uint64 `json:"resyncs"` // everything was asked again, because something may have been missed
+	// Rounds of changes to the switch, and how long they took.
+	Rounds       uint64  `json:"rounds"`
+	RoundSeconds float64 `json:"round_seconds"`
+	RowsFailed   uint64  `json:"rows_failed"`   // transactions that the database did not take
+	FlowsRefused uint64  `json:"flows_refused"` // flows that the switch did not take
+	Warnings     uint64  `json:"log_warnings"`
+	Errors       uint64  `json:"log_errors"`
+	// Turns of the loop, for how long it was busy, and the longest turn.
+	Turns          uint64  `json:"loop_turns"`
+	BusySeconds    float64 `json:"loop_busy_seconds"`
+	LongestSeconds float64 `json:"loop_longest_seconds"`
+	// Wired are the times from plugging a port in until the server knew that it is up.
+	Wired Histogram `json:"port_wired"`
+}
+
+// Histogram counts durations.
+type Histogram struct {
+	Count   uint64   `json:"count"`
+	Seconds float64  `json:"seconds"`           // sum
+	Buckets []Bucket `json:"buckets,omitempty"` // by their upper bounds, each with those below
+}
+
+// Bucket counts durations of at most so many seconds.
+type Bucket struct {
+	Below float64 `json:"le"`
+	Count uint64  `json:"count"`
 }
 
 // Peer is something the agent talks to.
@@ -80,6 +117,7 @@ type Bridge struct {
 	Foreign    int    `json:"flows_foreign"` // there, and nobody's of ours
 	Pending    int    `json:"flows_pending"`
 	Repaired   uint64 `json:"flows_repaired"` // by others changed or deleted, and put right
+	Changed    uint64 `json:"flows_changed"`  // by us, since the start
 }
 
 // Port is a port plugged in on this host.
@@ -199,8 +237,18 @@ type Flow struct {
 
 // Event is one input or decision.
 type Event struct {
+	// Seq numbers the events of one run, from 1.
+	Seq   uint64    `json:"seq,omitempty"`
 	Time  time.Time `json:"time"`
-	Level string    `json:"level,omitempty"`
-	Kind  string    `json:"kind"` // switch, push, call, reply, report, flows, rows, broker, drift, log …
+	Level string    `json:"level,omitempty"` // info, warning or error, of a line of the log
+	Kind  string    `json:"kind"`            // switch, push, call, reply, report, flows, rows, broker, drift, log …
 	Text  string    `json:"text"`
+	// Subject is the id of the port, network or group that it is about, if it is about one.
+	Subject string `json:"subject,omitempty"`
+	// Count: so many like it came in a row, the last one at Until.
+	Count int       `json:"count,omitempty"`
+	Until time.Time `json:"until,omitzero"`
 }
+
+// ErrNotFound says that there is no such thing.
+var ErrNotFound = errors.New("not found")

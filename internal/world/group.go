@@ -12,7 +12,8 @@ import (
 
 // group is a security group that ports here have.
 type group struct {
-	id string
+	id   string
+	name string // for people
 	told
 	settled told             // as when its ports were looked at last
 	rules   map[string]entry // by id
@@ -213,7 +214,7 @@ func (w *World) Groups(asked []Item, found []neutron.SecurityGroup) {
 
 // learnGroup takes what the server says about a group, with all of its rules.
 func (w *World) learnGroup(g *group, sg *neutron.SecurityGroup) {
-	g.known, g.unknown = true, false
+	g.known, g.unknown, g.name = true, false, cmp.Or(sg.Name, g.name)
 	delete(w.missing, Item{Kind: neutron.KindSecurityGroup, ID: g.id})
 	if !g.answered && !g.asked {
 		w.missing[Item{Kind: neutron.KindSecurityGroup, ID: g.id}] = true
@@ -322,6 +323,7 @@ func (w *World) pushGroup(o neutron.Primitive, event neutron.Event, now time.Tim
 	}
 	if event != neutron.Deleted {
 		if g := w.groups[sg.ID]; g != nil && !w.isDeleted(sg.ID) {
+			w.concerned = append(w.concerned, sg.ID)
 			w.learnGroup(g, &sg)
 		}
 		return nil
@@ -337,6 +339,7 @@ func (w *World) pushGroup(o neutron.Primitive, event neutron.Event, now time.Tim
 		}
 	}
 	if g := w.groups[sg.ID]; g != nil {
+		w.concerned = append(w.concerned, sg.ID)
 		g.known, g.unknown = false, true
 		w.touchGroup(g)
 	}
@@ -348,6 +351,9 @@ func (w *World) pushRule(o neutron.Primitive, event neutron.Event, now time.Time
 	r := &neutron.SecurityGroupRule{}
 	if err := o.Decode(neutron.KindSecurityGroupRule, r); err != nil {
 		return err
+	}
+	if w.groups[w.groupOf[r.ID]] != nil || w.groups[r.SecurityGroupID] != nil {
+		w.concerned = append(w.concerned, r.ID)
 	}
 	if event == neutron.Deleted {
 		w.deleted[r.ID] = now

@@ -323,6 +323,9 @@ func (w *World) pushAddressGroup(o neutron.Primitive, event neutron.Event, now t
 		return err
 	}
 	r := w.remotes[g.ID]
+	if r != nil {
+		w.concerned = append(w.concerned, g.ID)
+	}
 	if event == neutron.Deleted {
 		w.deleted[g.ID] = now
 		if r != nil {

@@ -64,7 +64,7 @@ func (w *World) Memory() *Memory {
 	}
 	for _, id := range slices.Sorted(maps.Keys(w.groups)) {
 		if g := w.groups[id]; g.known {
-			sg := neutron.SecurityGroup{ID: id}
+			sg := neutron.SecurityGroup{ID: id, Name: g.name}
 			for _, rule := range slices.Sorted(maps.Keys(g.rules)) {
 				sg.Rules = append(sg.Rules, *g.rules[rule].rule)
 			}

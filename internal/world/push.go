@@ -13,6 +13,7 @@ import (
 
 // Push takes news about objects. Most are about ports of other hosts and are dropped after a look at their ids.
 func (w *World) Push(push *neutron.Push, now time.Time) error {
+	w.concerned = w.concerned[:0]
 	for _, o := range push.Objects {
 		var err error
 		switch {
@@ -54,9 +55,12 @@ func (w *World) pushPort(o neutron.Primitive, event neutron.Event, now time.Time
 		if err := o.Decode(neutron.KindPort, d); err != nil {
 			return err
 		}
+		w.concerned = append(w.concerned, m.ID)
 		w.learn(d)
 	} else if w.Config.Filter {
-		w.learnMember(&m)
+		if w.learnMember(&m); w.members[m.ID] != nil {
+			w.concerned = append(w.concerned, m.ID)
+		}
 	}
 	return nil
 }
@@ -71,6 +75,9 @@ func (w *World) pushDeletedPort(o neutron.Primitive, now time.Time) error {
 	p := w.ports[head.ID]
 	if p != nil || w.Config.Filter {
 		w.deleted[head.ID] = now
+	}
+	if p != nil || w.members[head.ID] != nil {
+		w.concerned = append(w.concerned, head.ID)
 	}
 	w.dropMember(head.ID)
 	if p != nil {
@@ -147,6 +154,7 @@ func (w *World) pushNetwork(o neutron.Primitive, event neutron.Event) error {
 		if key.Network != n.ID || len(n.Segments) == 0 || has(n.Segments, s) {
 			continue
 		}
+		w.concerned = append(w.concerned, n.ID)
 		for id := range s.ports {
 			w.ports[id].Answered = false
 		}

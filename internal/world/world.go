@@ -82,7 +82,8 @@ type World struct {
 	closed    bool     // see Closed
 	fresh     []uint16 // local VLANs given to segments that did not have them before
 
-	recalled recalled // from an earlier run
+	recalled  recalled // from an earlier run
+	concerned []string // see Concerned
 
 	touched       map[string]bool // ports to look at again
 	touchedGroups map[string]bool

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/patchbay-sdn/patchbay/internal/inspect"
+	"github.com/patchbay-sdn/patchbay/internal/neutron"
+	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+	"github.com/patchbay-sdn/patchbay/oslo/messaging"
+)
+
+// seen is what is kept only to be shown: nothing is decided by it. It is owned by the loop.
+type seen struct {
+	began     time.Time
+	synced    time.Time // when everything was as wanted for the first time, and the server knew
+	sw        inspect.Peer
+	broker    inspect.Peer
+	server    inspect.Peer
+	release   string
+	totals    inspect.Totals
+	durations []uint64 // of ports that were wired, by bucket
+}
+
+func newSeen() seen {
+	return seen{began: time.Now(), durations: make([]uint64, len(wiredBuckets()))}
+}
+
+// wiredBuckets are the upper bounds, in seconds, by which the time to wire a port is counted.
+func wiredBuckets() []float64 { return []float64{.1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120} }
+
+// turned counts a turn of the loop.
+func (s *seen) turned(took time.Duration) {
+	s.totals.Turns++
+	s.totals.BusySeconds += took.Seconds()
+	s.totals.LongestSeconds = max(s.totals.LongestSeconds, took.Seconds())
+}
+
+// wired counts a port that the server now knows to be up.
+func (s *seen) wired(l *timeline, now time.Time) {
+	l.reported = now
+	took := now.Sub(l.plugged).Seconds()
+	s.totals.Wired.Count++
+	s.totals.Wired.Seconds += took
+	for i, bound := range wiredBuckets() {
+		if took <= bound {
+			s.durations[i]++ // each bucket counts those below, too
+		}
+	}
+}
+
+func (s *seen) histogram() inspect.Histogram {
+	h := s.totals.Wired
+	for i, bound := range wiredBuckets() {
+		h.Buckets = append(h.Buckets, inspect.Bucket{Below: bound, Count: s.durations[i]})
+	}
+	return h
+}
+
+func found(p *inspect.Peer, detail string) {
+	if !p.Up {
+		p.Since = time.Now()
+	}
+	p.Up, p.Detail, p.Error = true, detail, ""
+}
+
+func gone(p *inspect.Peer, err error) {
+	if p.Up || p.Since.IsZero() {
+		p.Since = time.Now()
+	}
+	p.Up, p.Error = false, errorText(err)
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// note takes an event of the loop down, before the loop acts on it.
+func (a *Agent) note(e any) {
+	switch e := e.(type) {
+	case messaging.Event:
+		a.noteBroker(e)
+	case notAlive:
+		gone(&a.seen.server, e.err)
+	case registered:
+		a.seen.release = e.releases
+		found(&a.seen.server, e.releases)
+	case reported:
+		a.counted(e.err)
+		if e.err != nil {
+			gone(&a.seen.server, e.err)
+			a.recorder.put(note{kind: kindReport, what: "state report failed", detail: e.err.Error()})
+		} else {
+			found(&a.seen.server, a.seen.release)
+		}
+	case linked:
+		what := "connected to bridge"
+		if e.link.Conn == nil {
+			what = "connection lost to bridge"
+		}
+		a.recorder.put(note{kind: kindFlows, what: what, subject: e.bridge, detail: errorText(e.link.Err)})
+	case dumped:
+		a.recorder.put(note{kind: kindFlows, what: "flows read from bridge", subject: e.bridge, n: len(e.entries), detail: errorText(e.err)})
+	case observed:
+		a.recorder.put(note{kind: kindFlows, what: "flows changed by others on bridge", subject: e.bridge, n: len(e.updates)})
+	case *plan:
+		a.notePlan(e)
+	case askedAbout:
+		a.counted(e.err)
+		a.recorder.put(note{kind: kindReply, what: "the server tells about ports", n: len(e.found), subject: single(e.ids), detail: errorText(e.err)})
+	case toldAbout:
+		a.counted(e.err)
+		a.noteTold(e)
+	case synced:
+		a.counted(e.err)
+		a.recorder.put(note{kind: kindReply, what: "the server tells the tunnel endpoints of type " + e.tunnelType, n: len(e.tunnels), detail: errorText(e.err)})
+	case itemsAnswered:
+		a.counted(e.err)
+		a.recorder.put(note{
+			kind: kindReply, what: "the server tells about " + e.items[0].String(), n: len(e.items), detail: errorText(e.err), took: e.took,
+		})
+	case unmarked:
+		if e.released > 0 {
+			a.recorder.put(note{kind: kindConntrack, what: "connections released", n: e.released})
+		}
+	}
+}
+
+// single is the one id of a list, or nothing.
+func single(ids []string) string {
+	if len(ids) == 1 {
+		return ids[0]
+	}
+	return ""
+}
+
+func (a *Agent) counted(err error) {
+	a.seen.totals.Calls++
+	if err != nil {
+		a.seen.totals.CallsFailed++
+	}
+}
+
+func (a *Agent) noteBroker(e messaging.Event) {
+	switch e := e.(type) {
+	case messaging.Connected:
+		found(&a.seen.broker, e.Addr)
+	case messaging.Disconnected:
+		gone(&a.seen.broker, e.Err)
+	case messaging.ConnectFailed:
+		gone(&a.seen.broker, e.Err)
+		a.recorder.put(note{kind: kindBroker, what: "cannot connect to " + e.Addr, detail: errorText(e.Err)})
+	}
+}
+
+func (a *Agent) notePlan(p *plan) {
+	t := &a.seen.totals
+	t.Rounds++
+	t.RoundSeconds += p.took.Seconds()
+	failed := error(nil)
+	for _, err := range p.rowErrs {
+		if err != nil {
+			failed = err
+			t.RowsFailed++
+		}
+	}
+	if len(p.txs) > 0 {
+		n := note{kind: kindRows, what: "rows written", n: len(p.txs), detail: errorText(failed), took: p.took}
+		if len(p.owners) == 1 {
+			n.subject = p.owners[0].ID
+		}
+		a.recorder.put(n)
+	}
+	for _, b := range p.bundles {
+		n := note{kind: kindFlows, what: "flows written to bridge", n: len(b.changes), subject: b.name, took: p.took}
+		if b.err != nil {
+			n.what, n.detail = "flows refused by bridge", b.err.Error()
+			t.FlowsRefused++
+		} else {
+			a.bridge(b.name).changed += uint64(len(b.changes))
+		}
+		a.recorder.put(n)
+	}
+}
+
+func (a *Agent) noteTold(e toldAbout) {
+	detail := errorText(e.err)
+	for _, id := range e.update.Up {
+		a.recorder.put(note{kind: kindReport, what: "reported up: port", subject: id, detail: detail})
+	}
+	for _, id := range e.update.Down {
+		a.recorder.put(note{kind: kindReport, what: "reported down: port", subject: id, detail: detail})
+	}
+	if e.off != "" {
+		a.recorder.put(note{kind: kindReport, what: "reported switched off: port", subject: e.off, detail: detail})
+	}
+}
+
+// noteSwitch takes changed rows down.
+func (a *Agent) noteSwitch(b *ovsdb.Batch) {
+	if b.Kind == ovsdb.Disconnected {
+		gone(&a.seen.sw, b.Err)
+		return
+	}
+	found(&a.seen.sw, "")
+	a.recorder.put(note{kind: kindSwitch, what: "rows changed in the switch's database", n: b.Len()})
+}
+
+// noteMessage takes a message of the server down, after the world has looked at it.
+func (a *Agent) noteMessage(decoded any) {
+	a.seen.totals.Messages++
+	n := note{kind: kindPush}
+	switch d := decoded.(type) {
+	case *neutron.Push:
+		about := a.world.Concerned()
+		n.what = string(d.Kind) + " " + string(d.Event)
+		if len(about) == 0 {
+			n.what += ", not of this host"
+			a.seen.totals.Foreign++
+			break
+		}
+		for _, id := range about[1:] {
+			a.recorder.put(note{kind: kindPush, what: n.what, subject: id})
+		}
+		n.subject = about[0]
+	case *neutron.TunnelUpdate:
+		n.what, n.detail = "tunnel endpoint announced", d.Type+" "+d.IP.String()
+	case *neutron.TunnelDelete:
+		n.what, n.detail = "tunnel endpoint taken back", d.Type+" "+d.IP.String()
+	case *neutron.FDBAdd:
+		n.what, n.n = "forwarding entries added for networks", len(d.Networks)
+	case *neutron.FDBRemove:
+		n.what, n.n = "forwarding entries removed for networks", len(d.Networks)
+	case *neutron.FDBChange:
+		n.what, n.n = "forwarding entries changed for networks", len(d.Networks)
+	default:
+		n.what = "message that needs nothing done"
+	}
+	a.recorder.put(n)
+}
+
+// noteDecision takes down what was decided about a port, if that is new.
+func (a *Agent) noteDecision(id string) {
+	p, l := a.world.Port(id), a.ports.lines[id]
+	if p == nil {
+		a.recorder.put(note{kind: kindPort, what: "unplugged", subject: id})
+		return
+	}
+	if state := fmt.Sprintf("%s, %s", p.Wiring.State, p.Wiring.Reason); l.state != state {
+		l.state = state
+		a.recorder.put(note{kind: kindPort, what: state, subject: id})
+	}
+}
