@@ -148,15 +148,17 @@ func TestOneMemberCostsOneMember(t *testing.T) {
 
 func TestPushesThatDoNotConcernUsAreNotDecoded(t *testing.T) {
 	w := wiredWorld(someServer())
-	for data, want := range map[string]bool{
-		`{"id": "x", "security_group_ids": ["a", "b"]}`:         false,
-		`{"security_group_ids": [], "id": "x"}`:                 false,
-		`{"security_group_ids": ["a","other"], "id": "x"}`:      true,
-		`{"security_group_ids" : [ "other" ], "id": "x"}`:       true,
-		`{"id": "m1", "security_group_ids": []}`:                true,
-		`{"id": "p1"}`:                                          true,
-		`{"id": "x", "name": "other", "security_group_ids":[]}`: false,
-		`{"id": "x", "security_group_ids": ["\u006fther"]}`:     true,
+	for data, want := range map[string]concern{
+		`{"id": "x", "security_group_ids": ["a", "b"]}`:         nothing,
+		`{"security_group_ids": [], "id": "x"}`:                 nothing,
+		`{"security_group_ids": ["a","other"], "id": "x"}`:      aMember,
+		`{"security_group_ids" : [ "other" ], "id": "x"}`:       aMember,
+		`{"id": "m1", "security_group_ids": []}`:                aMember,
+		`{"id": "p1"}`:                                          ourPort,
+		`{"nested": {"id": "m1"}, "id": "p1"}`:                  ourPort,
+		`{"id": "x", "name": "other", "security_group_ids":[]}`: nothing,
+		`{"id": "x", "security_group_ids": ["\u006fther"]}`:     aMember,
+		`{"id": "\u0078", "security_group_ids": []}`:            ourPort, // it could be
 	} {
 		if got := w.mayConcern([]byte(data)); got != want {
 			t.Errorf("%s: %v", data, got)

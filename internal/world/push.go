@@ -40,27 +40,27 @@ func (w *World) pushPort(o neutron.Primitive, event neutron.Event, now time.Time
 	if event == neutron.Deleted {
 		return w.pushDeletedPort(o, now)
 	}
-	if w.asking == 0 && !w.mayConcern(o.Data) {
-		if w.Config.Filter {
-			w.strangers.keep(o.Data)
-		}
-		return nil
-	}
-	var m neutron.Member
-	if err := o.Decode(neutron.KindPort, &m); err != nil {
-		return err
-	}
-	if w.ports[m.ID] != nil {
+	concern := w.mayConcern(o.Data)
+	switch {
+	case concern == ourPort:
 		d := &neutron.Port{}
 		if err := o.Decode(neutron.KindPort, d); err != nil {
 			return err
 		}
-		w.concerned = append(w.concerned, m.ID)
-		w.learn(d)
-	} else if w.Config.Filter {
-		if w.learnMember(&m); w.members[m.ID] != nil {
+		if w.learn(d); w.ports[d.ID] != nil || w.members[d.ID] != nil {
+			w.concerned = append(w.concerned, d.ID)
+		}
+	case !w.Config.Filter:
+	case concern == aMember, w.asking > 0:
+		m := &neutron.Member{}
+		if err := o.Decode(neutron.KindPort, m); err != nil {
+			return err
+		}
+		if w.learnMember(m); w.members[m.ID] != nil {
 			w.concerned = append(w.concerned, m.ID)
 		}
+	default:
+		w.strangers.keep(o.Data)
 	}
 	return nil
 }
@@ -87,10 +87,20 @@ func (w *World) pushDeletedPort(o neutron.Primitive, now time.Time) error {
 	return nil
 }
 
-// mayConcern says whether data could be that of a port that matters here: one of the ids in it is that of a port that is
-// plugged in here or of a member of a group that rules refer to, or it is in such a group. Most pushes are about other
-// ports, and this costs a fraction of reading them. Keys are plain text, as Python writes them.
-func (w *World) mayConcern(data []byte) bool {
+// concern is what a pushed port may be to us.
+type concern uint8
+
+const (
+	nothing concern = iota
+	aMember         // of a group that rules refer to
+	ourPort         // plugged in here
+)
+
+// mayConcern says what data could be: one of the ids in it is that of a port that is plugged in here or of a member of a
+// group that rules refer to, or it is in such a group. Most pushes are about other ports, and this costs a fraction of
+// reading them. Keys are plain text, as Python writes them.
+func (w *World) mayConcern(data []byte) concern {
+	found := nothing
 	for rest := data; ; {
 		i := bytes.Index(rest, []byte(`"id"`))
 		if i < 0 {
@@ -98,31 +108,35 @@ func (w *World) mayConcern(data []byte) bool {
 		}
 		rest = bytes.TrimLeft(rest[i+len(`"id"`):], " \t\r\n:")
 		id, ok := leadingText(rest)
-		if ok && (w.ports[string(id)] != nil || w.members[string(id)] != nil || bytes.IndexByte(id, '\\') >= 0) {
-			return true
+		switch {
+		case !ok:
+		case w.ports[string(id)] != nil, bytes.IndexByte(id, '\\') >= 0:
+			return ourPort
+		case w.members[string(id)] != nil:
+			found = aMember
 		}
 	}
-	if len(w.remotes) == 0 {
-		return false
+	if found != nothing || len(w.remotes) == 0 {
+		return found
 	}
 	const key = `"security_group_ids"`
 	i := bytes.Index(data, []byte(key))
 	if i < 0 {
-		return false
+		return nothing
 	}
 	rest := data[i+len(key):]
 	end := bytes.IndexByte(rest, ']')
 	if end < 0 {
-		return true
+		return aMember
 	}
 	for rest = rest[:end]; ; {
 		i := bytes.IndexByte(rest, '"')
 		if i < 0 {
-			return false
+			return nothing
 		}
 		id, ok := leadingText(rest[i:])
 		if !ok || w.remotes[string(id)] != nil || bytes.IndexByte(id, '\\') >= 0 {
-			return true
+			return aMember
 		}
 		rest = rest[i+len(id)+2:]
 	}
