@@ -76,6 +76,10 @@ fuzz: ## every fuzz target for FUZZTIME=10s
 bench-openflow: ## the OpenFlow package beside ovs-ofctl, in one run (root)
 	PATCHBAY_BENCH=1 $(GO) test -count 1 -tags integration -run TestBesideOfctl -v ./openflow/
 
+.PHONY: map-screenshots
+map-screenshots: ## the pictures of `patchbay map` in docs/images, anew, of generated hosts (chromium)
+	tools/map-screenshots
+
 ci: ## exactly what CI does
 	bash .ci/run
 
