@@ -110,11 +110,12 @@ func startAgent(ctx context.Context, o *options.Options, log *slog.Logger, level
 		Link: agent.Supervised(func(ctx context.Context, bridge string) (*openflow.Conn, error) {
 			return openflow.Dial(ctx, openflow.MgmtSocket(bridge), openflow.Config{})
 		}),
-		Conntrack: connections,
-		Snapshot:  filepath.Join(o.Default.StatePath, "patchbay.snapshot"),
-		Ping:      o.Default.RPCPingEnabled,
-		Log:       log,
-		Notifier:  notifier,
+		Conntrack:  connections,
+		Extensions: extensions(o),
+		Snapshot:   filepath.Join(o.Default.StatePath, "patchbay.snapshot"),
+		Ping:       o.Default.RPCPingEnabled,
+		Log:        log,
+		Notifier:   notifier,
 	}, database, func(onEvent func(messaging.Event)) (agent.Broker, error) {
 		return messaging.Open(brokerConfig(o, url, onEvent))
 	})

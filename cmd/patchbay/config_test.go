@@ -56,7 +56,7 @@ root_helper = sudo
 
 1 error: the agent would not start:
   FILE:8
-    [agent] extensions names qos (bandwidth limits, packet rate limits and DSCP marks), which Patchbay does not have yet.
+    [agent] extensions names qos (bandwidth limits, packet rate limits and DSCP marks), which Patchbay does not have yet; there is none.
 
 2 warnings: look at this too:
   [securitygroup] firewall_driver is noop: nothing filters the ports of this host, although enable_security_group is true.

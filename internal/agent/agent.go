@@ -4,11 +4,13 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
 	"time"
 
+	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/observe"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
@@ -38,6 +40,12 @@ type Conn interface {
 	Monitor(ctx context.Context, id uint32, fl openflow.Filter, initial bool) error
 	Flows(ctx context.Context, fl openflow.Filter) ([]openflow.Entry, error)
 	Commit(ctx context.Context, msgs []openflow.Message) error
+	// For meters, of which bundles have none, and for packets that flows send to the controller.
+	Send(ctx context.Context, msgs []openflow.Message) error
+	Meters(ctx context.Context) ([]openflow.MeterDesc, error)
+	MeterFeatures(ctx context.Context) (openflow.MeterFeatures, error)
+	EnablePacketIns(ctx context.Context, id uint16) error
+	PacketIns() <-chan *openflow.PacketIn
 	Events() <-chan openflow.Event
 	Done() <-chan struct{}
 	Close() error
@@ -65,6 +73,8 @@ type Config struct {
 	Link func(ctx context.Context, bridge string) <-chan Link
 	// Conntrack is told which connections are not allowed any more; nil when nothing is filtered.
 	Conntrack Conntrack
+	// Extensions are made over the agent's world, in this order.
+	Extensions []extension.New
 	// Snapshot is the file in which the last world in sync is kept; empty: none is.
 	Snapshot string
 	// Version is this program's, for people.
@@ -118,6 +128,7 @@ type Agent struct {
 	ports         ports
 	filters       filters
 	tracking      tracking
+	extensions    extensions
 	memory        memory
 	links         map[string]bool // bridges with a supervised connection
 	tunnels       map[string]tunnelState
@@ -140,6 +151,7 @@ func New(cfg Config, sw Switch, open func(onEvent func(messaging.Event)) (Broker
 		links: map[string]bool{}, tunnels: map[string]tunnelState{}, tunnelRetries: retries[string]{},
 	}
 	a.log = slog.New(recording{cfg.Log.Handler(), &a.recorder})
+	a.extensions = newExtensions(extension.Make(a.world, cfg.Extensions))
 	broker, err := open(func(e messaging.Event) { a.inbox.put(e) })
 	if err != nil {
 		return nil, err
@@ -295,6 +307,12 @@ func (a *Agent) event(ctx context.Context, e any) {
 		a.markedListed(ctx, e)
 	case unmarked:
 		a.markedReleased(e)
+	case pulled:
+		a.objectsCame(e)
+	case taskEnded:
+		a.taskDone(e)
+	case packetIn:
+		a.packetCame(ctx, e)
 	default:
 		panic(fmt.Sprintf("event %T has no place in the loop", e))
 	}
@@ -309,9 +327,10 @@ func (a *Agent) switchChanged(ctx context.Context, b *ovsdb.Batch) {
 		return
 	}
 	a.world.Switch(b)
+	a.extensions.Rows(b)
 	if !a.started {
 		a.started = true
-		for _, o := range a.world.Everything() {
+		for _, o := range a.extensions.Settle(a.world.Everything()) {
 			a.compile(o)
 		}
 	}
@@ -332,11 +351,15 @@ func (a *Agent) message(m *messaging.Message) {
 		return
 	}
 	a.log.Debug("message", "topic", m.Topic, "method", m.Method, "known", decoded != nil)
+	if push, ok := decoded.(*neutron.Push); ok {
+		err = errors.Join(a.world.Push(push, time.Now()), a.extensions.Push(push))
+	} else {
+		err = a.extensions.Cast(m.Method, m.Args)
+	}
+	if err != nil {
+		a.repeats.log(a.log, slog.LevelWarn, "message not understood", "topic", m.Topic, "err", err)
+	}
 	switch d := decoded.(type) {
-	case *neutron.Push:
-		if err := a.world.Push(d, time.Now()); err != nil {
-			a.repeats.log(a.log, slog.LevelWarn, "message not understood", "topic", m.Topic, "err", err)
-		}
 	case *neutron.TunnelUpdate:
 		a.world.TunnelUp(world.Endpoint{Type: d.Type, IP: d.IP})
 	case *neutron.TunnelDelete:

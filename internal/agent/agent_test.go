@@ -154,6 +154,12 @@ type rig struct {
 // start runs an agent for the rest of the test. It must be called inside a synctest bubble.
 func start(t *testing.T, change func(*Config, *fakeBroker)) *rig {
 	t.Helper()
+	return startWith(t, change, nil)
+}
+
+// startWith has another server stand before the broker's own, if it is not nil.
+func startWith(t *testing.T, change func(*Config, *fakeBroker), before func(*fakeBroker) Broker) *rig {
+	t.Helper()
 	r := &rig{
 		broker: &fakeBroker{
 			alive:  func() (bool, error) { return true, nil },
@@ -170,6 +176,9 @@ func start(t *testing.T, change func(*Config, *fakeBroker)) *rig {
 	}
 	a, err := New(cfg, r.sw, func(onEvent func(messaging.Event)) (Broker, error) {
 		r.broker.onEvent = onEvent
+		if before != nil {
+			return before(r.broker), nil
+		}
 		return r.broker, nil
 	})
 	if err != nil {

@@ -46,15 +46,22 @@ const (
 func (a *Agent) dump(ctx context.Context, name string, begin bool) {
 	b := a.bridge(name)
 	b.watch.dumping = true
-	conn := b.conn // b.conn belongs to the loop, and may be gone before the goroutine looks
+	conn, maxMeters := b.conn, b.maxMeters // they belong to the loop, and may be gone before the goroutine looks
 	a.work.Go(func() {
-		e := dumped{bridge: name, conn: conn}
+		e := dumped{bridge: name, conn: conn, maxMeters: maxMeters}
 		if begin {
 			// First the reports, then the dump: what happens in between is in both.
 			e.unwatched = conn.Monitor(ctx, 1, openflow.Filter{Table: openflow.AllTables}, false)
 			a.work.Go(func() { a.follow(name, conn) })
+			if e.err = a.greet(ctx, &e); e.err != nil {
+				a.inbox.put(e)
+				return
+			}
 		}
 		e.entries, e.err = conn.Flows(ctx, openflow.Filter{Table: openflow.AllTables})
+		if e.maxMeters > 0 && e.err == nil {
+			e.meters, e.err = conn.Meters(ctx)
+		}
 		a.inbox.put(e)
 	})
 }

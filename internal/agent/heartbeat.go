@@ -31,6 +31,7 @@ func (a *Agent) sendReport(ctx context.Context) {
 		Configurations: a.cfg.Configurations, StartFlag: a.report.start,
 	}
 	state.Configurations.OVSCapabilities = capabilities(a.world.View.Capabilities())
+	a.extensions.Report(&state.Configurations)
 	if !a.report.told {
 		state.ResourceVersions = a.versions
 	}

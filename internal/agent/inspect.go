@@ -166,6 +166,11 @@ func (a *Agent) reasons(s *inspect.Status) []string {
 	if s.Pending.Reports > 0 {
 		say("the status of %s has not been told to the server yet", count(s.Pending.Reports, "port"))
 	}
+	for _, e := range a.extensions.Set {
+		if n := len(e.Missing()) + len(e.Due()); n > 0 {
+			say("extension %s waits for %s", e.Name(), count(n, "answer"))
+		}
+	}
 	if len(out) == 0 && (a.wiring.applying || a.ports.asking > 0 || a.ports.telling || a.filters.asking > 0) {
 		say("changes are on their way")
 	}
@@ -351,6 +356,7 @@ type portCopy struct {
 	told    status
 	line    timeline
 	settled bool
+	notes   []string
 	filter  bool
 	flows   int
 }
@@ -379,7 +385,7 @@ func (a *Agent) Ports(ctx context.Context) ([]inspect.Port, error) {
 
 func (a *Agent) copyPort(p *world.Port) portCopy {
 	o := world.Object{Kind: world.KindPort, ID: p.ID}
-	c := portCopy{port: *p, settled: a.settled(o), filter: a.world.Filtered(p), told: a.ports.told[p.ID].status}
+	c := portCopy{port: *p, settled: a.settled(o), filter: a.world.Filtered(p), told: a.ports.told[p.ID].status, notes: a.extensions.Explain(o)}
 	if p.VIF != nil {
 		c.vif = *p.VIF
 	}
@@ -401,7 +407,7 @@ func (c *portCopy) document() inspect.Port {
 		ID: c.port.ID, State: w.State.String(), Reason: w.Reason, Interface: c.vif.Name, OFPort: c.vif.OFPort,
 		Network: w.Segment.Network, VLAN: w.VLAN, Filtered: c.filter, Groups: c.port.Groups,
 		Told:    [...]string{"", "up", "down", "switched off"}[c.told],
-		Settled: c.settled, Flows: c.flows,
+		Settled: c.settled, Flows: c.flows, Notes: c.notes,
 		Timeline: inspect.Timeline{Plugged: c.line.plugged, Answered: c.line.answered, Settled: c.line.settled, Reported: c.line.reported},
 	}
 	if c.segment.Type != "" {

@@ -45,6 +45,9 @@ func (a *Agent) recall() {
 		return
 	}
 	a.world.Recall(m)
+	if err := a.extensions.Recall(m.Extensions); err != nil {
+		a.log.Warn("an extension starts without memory", "err", err)
+	}
 	a.log.Info("remembering what the server said last", "ports", len(m.Ports), "groups", len(m.Groups), "written", written)
 }
 
@@ -61,8 +64,18 @@ func (a *Agent) remember() {
 		return
 	}
 	a.memory.stale, a.memory.saving = false, true
-	m, now := a.world.Memory(), time.Now()
+	m, now := a.memorise(), time.Now()
 	a.work.Go(func() { a.inbox.put(saved{snapshot.Save(a.cfg.Snapshot, world.MemoryVersion, m, now)}) })
+}
+
+// memorise is everything that is worth keeping.
+func (a *Agent) memorise() *world.Memory {
+	m := a.world.Memory()
+	var err error
+	if m.Extensions, err = a.extensions.Remember(); err != nil {
+		a.repeats.log(a.log, slog.LevelWarn, "an extension has what cannot be written down", "err", err)
+	}
+	return m
 }
 
 func (a *Agent) memorySaved(e saved) {
@@ -80,7 +93,7 @@ func (a *Agent) rememberLast() {
 	if a.cfg.Snapshot == "" || !a.memory.stale || a.memory.saving || !a.inSync() {
 		return
 	}
-	if err := snapshot.Save(a.cfg.Snapshot, world.MemoryVersion, a.world.Memory(), time.Now()); err != nil {
+	if err := snapshot.Save(a.cfg.Snapshot, world.MemoryVersion, a.memorise(), time.Now()); err != nil {
 		a.log.Warn("what the server said cannot be written down", "err", err)
 	}
 }

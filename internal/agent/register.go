@@ -54,7 +54,10 @@ func (a *Agent) tryRegister(ctx context.Context) (registered, error) {
 	if err != nil {
 		return registered{}, err
 	}
-	topics := neutron.Topics(versions, a.cfg.Configurations.L2Population, kinds()...)
+	also := a.extensions.Listens()
+	listen := slices.Concat(kinds(), also.Kinds)
+	slices.Sort(listen)
+	topics := append(neutron.Topics(versions, a.cfg.Configurations.L2Population, slices.Compact(listen)...), also.Topics...)
 	if err := a.broker.Serve(ctx, messaging.Service{Topics: topics, Handler: a.take}); err != nil {
 		return registered{}, err
 	}

@@ -69,7 +69,7 @@ const fdbGrace = 30 * time.Second
 // inSync says whether everything that the server could tell us at first has been told, and everything that we had to tell.
 func (a *Agent) inSync() bool {
 	if a.versions == nil || !a.switchUp || a.ports.asking > 0 || a.ports.telling || len(a.ports.changed) > 0 || a.wiring.applying ||
-		a.filters.asking > 0 || !a.world.Complete() {
+		a.filters.asking > 0 || !a.world.Complete() || !a.extensions.idle() {
 		return false
 	}
 	for _, t := range a.cfg.World.TunnelTypes {
@@ -98,6 +98,7 @@ func (a *Agent) inSync() bool {
 func (a *Agent) resync() {
 	a.seen.totals.Resyncs++
 	a.world.Doubt()
+	a.extensions.Doubt()
 	a.swept = false // what is not confirmed goes then
 	for _, t := range a.cfg.World.TunnelTypes {
 		a.tunnels[t] = tunnelUnsynced

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/delta"
@@ -32,10 +33,13 @@ type wiring struct {
 // bridge is one bridge that the agent programs.
 type bridge struct {
 	tracker *delta.Tracker
-	conn    Conn      // nil while it cannot be reached
-	lost    time.Time // since when
-	err     error     // why
-	watch   watch
+	meters  *delta.Meters
+	// maxMeters is how many it can have; 0 also while nobody asked.
+	maxMeters uint32
+	conn      Conn      // nil while it cannot be reached
+	lost      time.Time // since when
+	err       error     // why
+	watch     watch
 	// For people: flows that others changed and we put right, and flows that we changed.
 	repaired, changed uint64
 }
@@ -61,6 +65,8 @@ type (
 		bridge    string
 		conn      Conn
 		entries   []openflow.Entry
+		meters    []openflow.MeterDesc
+		maxMeters uint32
 		err       error
 		unwatched error // why the switch does not report changes; nil when it does
 	}
@@ -72,7 +78,7 @@ func (a *Agent) converge(ctx context.Context) {
 	if !a.started {
 		return // the switch has not been seen yet; there is nothing to decide on
 	}
-	for _, o := range a.world.Settle() {
+	for _, o := range a.extensions.Settle(a.world.Settle()) {
 		a.memory.stale = true
 		a.compile(o)
 	}
@@ -80,6 +86,7 @@ func (a *Agent) converge(ctx context.Context) {
 	a.syncTunnels(ctx)
 	a.askMissing(ctx)
 	a.askItems(ctx)
+	a.tend(ctx)
 	a.compareUnwatched(ctx)
 	a.apply(ctx)
 	a.listMarked(ctx)
@@ -91,19 +98,25 @@ func (a *Agent) converge(ctx context.Context) {
 
 // compile works out what an object wants now.
 func (a *Agent) compile(o world.Object) {
-	want := pipeline.Compile(a.world, &a.cfg.Settings, o)
-	if want.Err != nil {
-		a.repeats.log(a.log, slog.LevelError, "cannot be expressed in flows", "object", o.String(), "err", want.Err)
+	want, err := a.extensions.Compile(o, func() pipeline.Want { return pipeline.Compile(a.world, &a.cfg.Settings, o) })
+	if err = errors.Join(want.Err, err); err != nil {
+		a.repeats.log(a.log, slog.LevelError, "cannot be expressed in flows", "object", o.String(), "err", err)
 	}
 	byBridge := map[string][]delta.Flow{}
 	for _, f := range want.Flows {
 		byBridge[f.Bridge] = append(byBridge[f.Bridge], delta.Flow{Entry: f.Entry, Reason: f.Reason})
 	}
-	for _, name := range a.world.Bridges() {
-		a.bridge(name).tracker.Want(o, byBridge[name])
+	metersOf := map[string][]delta.Meter{}
+	for _, m := range want.Meters {
+		metersOf[m.Bridge] = append(metersOf[m.Bridge], delta.Meter{MeterDesc: m.MeterDesc, Reason: m.Reason})
 	}
-	want.Flows = nil
-	if len(want.Rows)+len(want.After) == 0 {
+	for _, name := range a.world.Bridges() {
+		b := a.bridge(name)
+		b.tracker.Want(o, byBridge[name])
+		b.meters.Want(o, metersOf[name])
+	}
+	want.Flows, want.Meters = nil, nil
+	if len(want.Rows)+len(want.After) == 0 && want.Waiting == "" {
 		delete(a.wiring.wants, o)
 		delete(a.wiring.unsettled, o)
 	} else {
@@ -120,7 +133,7 @@ func (a *Agent) compile(o world.Object) {
 func (a *Agent) bridge(name string) *bridge {
 	b := a.wiring.bridges[name]
 	if b == nil {
-		b = &bridge{tracker: delta.New()}
+		b = &bridge{tracker: delta.New(), meters: delta.NewMeters()}
 		a.wiring.bridges[name] = b
 	}
 	return b
@@ -175,6 +188,7 @@ func (a *Agent) bridgeLinked(ctx context.Context, e linked) {
 	b := a.bridge(e.bridge)
 	b.conn = e.link.Conn
 	b.tracker.Lost()
+	b.meters.Lost()
 	if b.conn == nil {
 		b.lost, b.err = time.Now(), e.link.Err
 		a.wakeUp(b.lost.Add(lostGrace))
@@ -196,6 +210,7 @@ func (a *Agent) bridgeDumped(e dumped) {
 	}
 	first := !b.tracker.Known()
 	b.tracker.Have(e.entries)
+	b.meters.Have(e.meters)
 	a.observe(e.bridge, b, b.watch.early)
 	b.watch.dumping, b.watch.early = false, nil
 	if e.unwatched != nil {
@@ -210,6 +225,7 @@ func (a *Agent) bridgeDumped(e dumped) {
 		a.compared(e.bridge, b)
 		return
 	}
+	b.maxMeters, a.world.MaxMeters[e.bridge] = e.maxMeters, e.maxMeters
 	if e.bridge == a.cfg.World.IntegrationBridge {
 		a.adopt(e.entries)
 	}
@@ -236,8 +252,12 @@ type bundle struct {
 	name    string
 	conn    Conn
 	changes []delta.Change
-	zones   map[uint16]bool // in which filters may change
-	err     error
+	in, out []delta.MeterChange // meters before the flows, and after them
+	zones   map[uint16]bool     // in which filters may change
+	// done are the changes of meters that were made; meterErr says why others were not.
+	done     []delta.MeterChange
+	meterErr error
+	err      error
 }
 
 // apply starts a round of changes if there is anything to change and none is on its way.
@@ -278,14 +298,20 @@ func (a *Agent) plan() *plan {
 			continue // a dump must not cross what it is compared with
 		}
 		var ready []delta.Change
-		for _, c := range b.tracker.Changes() {
+		changes := b.tracker.Changes()
+		for _, c := range changes {
 			if !a.wiring.retries.waiting(c.Owner, now) && !b.watch.fights.waiting(c.Key, now) {
 				ready = append(ready, c)
 			}
 		}
-		if len(ready) > 0 {
-			next := bundle{name: name, conn: b.conn, changes: ready}
-			if name == a.cfg.World.IntegrationBridge {
+		in, out := b.meters.Changes()
+		in = slices.DeleteFunc(in, func(c delta.MeterChange) bool { return a.wiring.retries.waiting(c.Owner, now) })
+		if len(ready) < len(changes) {
+			out = nil // a flow that is still there may use one of them
+		}
+		if len(ready)+len(in)+len(out) > 0 {
+			next := bundle{name: name, conn: b.conn, changes: ready, in: in, out: out}
+			if name == a.cfg.World.IntegrationBridge && len(ready) > 0 {
 				next.zones, a.tracking.due = a.tracking.due, map[uint16]bool{}
 			}
 			p.bundles = append(p.bundles, next)
@@ -309,10 +335,10 @@ func (a *Agent) rows(o world.Object) *ovsdb.Tx {
 	return tx
 }
 
-// pending says whether flows of an object are not in place yet.
+// pending says whether flows or meters of an object are not in place yet.
 func (a *Agent) pending(o world.Object) bool {
 	for _, b := range a.wiring.bridges {
-		if b.tracker.Pending(o) {
+		if b.tracker.Pending(o) || b.meters.Pending(o) {
 			return true
 		}
 	}
@@ -321,7 +347,7 @@ func (a *Agent) pending(o world.Object) bool {
 
 // settled says whether an object is completely as wanted.
 func (a *Agent) settled(o world.Object) bool {
-	return !a.pending(o) && (!a.wiring.unsettled[o] || a.rows(o).Len() == 0)
+	return !a.pending(o) && a.wiring.wants[o].Waiting == "" && (!a.wiring.unsettled[o] || a.rows(o).Len() == 0)
 }
 
 // Committer writes rows.
@@ -332,12 +358,16 @@ type Committer interface {
 // applyTimeout bounds one round; a switch that takes longer is treated as one that did not answer.
 const applyTimeout = 30 * time.Second
 
-// run makes the changes: rows first, since flows refer to what they make, then one atomic bundle a bridge. Zones of
-// connection tracking with a new owner are emptied before it has flows.
+// run makes the changes: meters, which flows refer to; rows, since flows refer to what they make; then one atomic bundle a
+// bridge, and at last the meters go that no flow uses any more. Zones of connection tracking with a new owner are emptied
+// before it has flows.
 func (p *plan) run(ctx context.Context, db Committer) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
+	for i := range p.bundles {
+		p.bundles[i].send(ctx, p.bundles[i].in)
+	}
 	if len(p.txs) > 0 {
 		result, errs := db.CommitAll(ctx, p.txs)
 		p.seq, p.rowErrs = result.Seq, errs
@@ -351,9 +381,34 @@ func (p *plan) run(ctx context.Context, db Committer) {
 		for j, c := range b.changes {
 			msgs[j] = c.Message()
 		}
-		b.err = b.conn.Commit(ctx, msgs)
+		if b.err = b.conn.Commit(ctx, msgs); b.err == nil {
+			b.send(ctx, b.out)
+		}
 	}
 	p.took = time.Since(began)
+}
+
+// send changes meters, for which the switch has no bundles.
+func (b *bundle) send(ctx context.Context, changes []delta.MeterChange) {
+	msgs := make([]openflow.Message, len(changes))
+	for i, c := range changes {
+		msgs[i] = c.MeterMod
+	}
+	err := b.conn.Send(ctx, msgs)
+	var refused *openflow.SendError
+	switch {
+	case err == nil:
+		b.done = append(b.done, changes...)
+	case errors.As(err, &refused):
+		for i, c := range changes {
+			if !slices.ContainsFunc(refused.Failures, func(f openflow.Failure) bool { return f.Index == i }) {
+				b.done = append(b.done, c)
+			}
+		}
+		b.meterErr = errors.Join(b.meterErr, err)
+	default:
+		b.meterErr = errors.Join(b.meterErr, err)
+	}
 }
 
 // applied takes the outcome of a round.
@@ -374,9 +429,12 @@ func (a *Agent) applied(p *plan) {
 	}
 	a.zonesFlushed(p.flush, p.flushErrs, now)
 	for _, b := range p.bundles {
-		t := a.bridge(b.name).tracker
+		a.bridge(b.name).meters.Done(b.done)
+		if b.meterErr != nil {
+			a.metersFailed(b, now)
+		}
 		if b.err == nil {
-			t.Done(b.changes)
+			a.bridge(b.name).tracker.Done(b.changes)
 			a.committed(b.zones, now)
 			continue
 		}
@@ -384,6 +442,17 @@ func (a *Agent) applied(p *plan) {
 		a.bundleFailed(b, now)
 	}
 	a.wakeUp(a.wiring.retries.next())
+}
+
+// metersFailed has those wait whose meters were refused, and looks what meters there are.
+func (a *Agent) metersFailed(b bundle, now time.Time) {
+	a.bridge(b.name).watch.missed = true
+	for _, c := range b.in {
+		if !slices.ContainsFunc(b.done, func(d delta.MeterChange) bool { return d.Meter.ID == c.Meter.ID }) {
+			wait := a.wiring.retries.fail(c.Owner, now)
+			a.repeats.log(a.log, slog.LevelError, "meter refused, trying again", "bridge", b.name, "object", c.Owner.String(), "err", b.meterErr, "after", wait)
+		}
+	}
 }
 
 func (a *Agent) bundleFailed(b bundle, now time.Time) {
@@ -398,6 +467,9 @@ func (a *Agent) bundleFailed(b bundle, now time.Time) {
 		}
 		a.repeats.log(a.log, slog.LevelError, "flows refused, trying again", "bridge", b.name, "err", b.err)
 		return
+	}
+	if len(a.bridge(b.name).meters.All()) > 0 {
+		a.bridge(b.name).watch.missed = true // whoever takes a meter away takes the flows with it that use it
 	}
 	// The owner of the bad flow waits; the others are sent again at once, without it.
 	for _, f := range refused.Failures {
@@ -420,6 +492,7 @@ func (a *Agent) sweep() {
 		if b.conn == nil || !b.tracker.Known() {
 			return
 		}
+		b.meters.Sweep(abandoned(b))
 		n := b.tracker.Sweep(leftover)
 		if total += n; n > 0 {
 			a.log.Info("removing flows that nothing wants any more", "bridge", name, "flows", n)
@@ -429,6 +502,29 @@ func (a *Agent) sweep() {
 	if total > 0 {
 		a.wakeUp(time.Now())
 	}
+}
+
+// abandoned lists the meters that nothing wants and only flows of agents use. A meter that no flow uses may be somebody's
+// who is about to.
+func abandoned(b *bridge) []uint32 {
+	stale := b.meters.Stale()
+	if len(stale) == 0 {
+		return nil
+	}
+	agents := map[uint32]bool{} // is it an agent's?
+	for known := range b.tracker.All() {
+		f, err := known.Have.Flow()
+		if err != nil {
+			continue
+		}
+		for _, action := range f.Actions {
+			if m, ok := action.(openflow.Meter); ok {
+				was, seen := agents[uint32(m)]
+				agents[uint32(m)] = leftover(known.Have) && (was || !seen)
+			}
+		}
+	}
+	return slices.DeleteFunc(stale, func(id uint32) bool { return !agents[id] })
 }
 
 // leftover says whether a flow that nothing wants is an agent's. Agents mark their flows; a flow without a cookie was

@@ -142,6 +142,7 @@ type Port struct {
 	Status    string    `json:"server_status,omitempty"` // ACTIVE, DOWN, BUILD: what the server last said
 	Told      string    `json:"told,omitempty"`          // up, down: what the server was last told
 	Settled   bool      `json:"settled"`                 // flows and rows are as wanted
+	Notes     []string  `json:"notes,omitempty"`         // what extensions do about it, in sentences
 	Flows     int       `json:"flows"`
 	Revision  int64     `json:"revision,omitempty"`
 	Timeline  Timeline  `json:"timeline"`

@@ -3,6 +3,7 @@
 package options
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -90,16 +91,20 @@ func extensions() []config.Pair {
 	}
 }
 
+// Extensions are the names of those that Patchbay has.
+func Extensions() []string { return []string{} }
+
 func refuseExtensions(v config.Value) []string {
 	var out []string
+	have := "; there is " + cmp.Or(strings.Join(Extensions(), ", "), "none")
 	for _, name := range v.List() {
 		i := slices.IndexFunc(extensions(), func(p config.Pair) bool { return p.Key == name })
 		switch {
-		case name == "":
+		case name == "", slices.Contains(Extensions(), name):
 		case i >= 0:
-			out = append(out, fmt.Sprintf("names %s (%s), which Patchbay does not have yet", name, extensions()[i].Value))
+			out = append(out, fmt.Sprintf("names %s (%s), which Patchbay does not have yet%s", name, extensions()[i].Value, have))
 		default:
-			out = append(out, fmt.Sprintf("names %s, an extension that Patchbay does not know", name))
+			out = append(out, fmt.Sprintf("names %s, an extension that Patchbay does not know%s", name, have))
 		}
 	}
 	return out

@@ -4,6 +4,7 @@ package pipeline
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
@@ -21,6 +22,10 @@ type Want struct {
 	Rows []Row
 	// After are rows that may only change once the flows are in place.
 	After []Row
+	// Meters come before the flows that use them, and go after them.
+	Meters []Meter
+	// Waiting says what is still to come, in words. Until it has come the object is not complete, and its port not up.
+	Waiting string
 	// Err: the object cannot be expressed; nothing of it is wanted.
 	Err error
 }
@@ -30,6 +35,42 @@ type Flow struct {
 	Bridge string
 	Entry  of.Entry
 	Reason string
+}
+
+// Meter is one meter of a bridge, with the reason for it.
+type Meter struct {
+	Bridge string
+	of.MeterDesc
+	Reason string
+}
+
+// Flow adds a flow of a bridge, under our mark. One that cannot be expressed makes Err.
+func (w *Want) Flow(bridge, reason string, f of.Flow) {
+	f.Cookie = Cookie
+	e, err := f.Entry()
+	if err != nil {
+		w.Err = err
+		return
+	}
+	w.Flows = append(w.Flows, Flow{bridge, e, reason})
+}
+
+// Override takes out flows that were replaced: of those of one bridge with the same table, priority and match the last counts.
+func (w *Want) Override() {
+	type key struct {
+		bridge string
+		key    of.Key
+	}
+	seen := make(map[key]bool, len(w.Flows))
+	kept := make([]Flow, 0, len(w.Flows))
+	for _, f := range slices.Backward(w.Flows) {
+		if k := (key{f.Bridge, f.Entry.Key()}); !seen[k] {
+			seen[k] = true
+			kept = append(kept, f)
+		}
+	}
+	slices.Reverse(kept)
+	w.Flows = kept
 }
 
 // Row is a wish about rows of the database: it adds to a transaction what is missing, and nothing when all is well.

@@ -56,3 +56,9 @@ func tunnelTable(tunnelType string) uint8 {
 		return tunVXLAN
 	}
 }
+
+// Tables of the integration bridge that extensions send packets on to.
+const (
+	TableRateLimit = intRateLimit
+	TableTransient = intTransient
+)

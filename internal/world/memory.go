@@ -4,6 +4,7 @@ package world
 
 import (
 	"cmp"
+	"encoding/json"
 	"maps"
 	"net/netip"
 	"slices"
@@ -21,6 +22,8 @@ type Memory struct {
 	Remotes  []RemoteMemory  `json:"remotes"`
 	Tunnels  []Endpoint      `json:"tunnels"`
 	Segments []SegmentMemory `json:"segments"`
+	// Extensions is what extensions remember, by name. They read it themselves.
+	Extensions map[string]json.RawMessage `json:"extensions,omitempty"`
 }
 
 // MemoryVersion is that of the layout of [Memory].

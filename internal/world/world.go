@@ -55,6 +55,8 @@ type World struct {
 	Config Config
 	// View is the switch as last seen.
 	View *ovsdb.View
+	// MaxMeters is how many meters a bridge can have, by its name; a bridge that has not told yet is not in it.
+	MaxMeters map[string]uint32
 
 	ports     map[string]*Port // by id: plugged in here, or still to be reported gone
 	vifs      map[ovsdb.UUID]vif
@@ -93,7 +95,7 @@ type World struct {
 // New returns an empty world.
 func New(cfg Config) *World {
 	return &World{
-		Config: cfg, View: ovsdb.NewView(),
+		Config: cfg, View: ovsdb.NewView(), MaxMeters: map[string]uint32{},
 		ports: map[string]*Port{}, vifs: map[ovsdb.UUID]vif{}, vifsOf: map[string]map[ovsdb.UUID]bool{}, deleted: map[string]time.Time{},
 		segments: map[SegmentKey]*Segment{}, vlans: newVLANs(), endpoints: map[Endpoint]uint64{}, tunnels: map[string]Endpoint{},
 		groups: map[string]*group{}, remotes: map[string]*remote{}, members: map[string]*member{}, peers: map[Peer][]string{},
@@ -114,11 +116,12 @@ const (
 	KindStation                         // addresses behind an endpoint; ID is the segment's and the address
 	KindPeer                            // an address of a remote group on a segment; ID is for ParsePeer
 	KindInterface                       // an interface of the integration bridge that is no port; ID is its name
+	KindExtension                       // something that an extension adds; ID is the extension's name and its own
 )
 
 // String is the word for the kind in logs and reasons.
 func (k ObjectKind) String() string {
-	return [...]string{"", "bridge", "port", "segment", "tunnel", "station", "peer", "interface"}[k]
+	return [...]string{"", "bridge", "port", "segment", "tunnel", "station", "peer", "interface", "extension"}[k]
 }
 
 // Object names something that is compiled on its own. A change costs what its objects cost.
@@ -127,8 +130,13 @@ type Object struct {
 	ID   string
 }
 
-// String is the object's name for people.
-func (o Object) String() string { return o.Kind.String() + " " + o.ID }
+// String is the object's name for people. What an extension adds begins with the name of that.
+func (o Object) String() string {
+	if o.Kind == KindExtension {
+		return o.ID
+	}
+	return o.Kind.String() + " " + o.ID
+}
 
 // Compare orders objects by kind, then by id.
 func (o Object) Compare(p Object) int {

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"github.com/patchbay-sdn/patchbay/internal/extension"
+	"github.com/patchbay-sdn/patchbay/internal/options"
+)
+
+// extensions makes those that the options name, in their order. Names that Patchbay does not have were refused before; see
+// options.Extensions.
+func extensions(o *options.Options) []extension.New {
+	makers := map[string]extension.New{}
+	var out []extension.New
+	for _, name := range o.Agent.Extensions {
+		if m := makers[name]; m != nil {
+			out = append(out, m)
+		}
+	}
+	return out
+}

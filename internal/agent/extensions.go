@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/patchbay-sdn/patchbay/internal/extension"
+	"github.com/patchbay-sdn/patchbay/internal/neutron"
+	"github.com/patchbay-sdn/patchbay/openflow"
+	"github.com/patchbay-sdn/patchbay/oslo/messaging"
+)
+
+// extensions are the capabilities beside the core, and where their questions and tasks stand. It is owned by the loop.
+type extensions struct {
+	extension.Set
+	running map[errand]bool // on their way
+	pulls   int             // of these, calls that ask for objects
+	retries retries[errand]
+	// alone are objects that are asked for one by one, because a question that named several was refused.
+	alone map[errand]bool
+}
+
+// errand is something that an extension wants to be asked or done: an object, or a task if it has no kind.
+type errand struct {
+	extension int // its place in the list
+	kind      neutron.Kind
+	id        string
+}
+
+func newExtensions(set extension.Set) extensions {
+	return extensions{Set: set, running: map[errand]bool{}, retries: retries[errand]{}, alone: map[errand]bool{}}
+}
+
+// pulled: the server's answer about objects that an extension misses. taskEnded: work that one had to be done is done or
+// failed. packetIn: a flow sent a packet to the controller.
+type (
+	pulled struct {
+		errands []errand // of one extension and kind
+		found   []neutron.Primitive
+		err     error
+	}
+	taskEnded struct {
+		errand errand
+		result any
+		err    error
+	}
+	packetIn struct {
+		bridge string
+		conn   Conn
+		packet *openflow.PacketIn
+	}
+)
+
+// maxTasks bounds how many tasks are done at a time.
+const maxTasks = 8
+
+// tend has done what the extensions list: the server is asked for what they miss, and their tasks are started.
+func (a *Agent) tend(ctx context.Context) {
+	x := &a.extensions
+	if a.versions == nil || len(x.Set) == 0 {
+		return
+	}
+	now := time.Now()
+	listed := map[errand]bool{}
+	// ready says whether an errand can be run now.
+	ready := func(e errand) bool {
+		listed[e] = true
+		if x.running[e] {
+			return false
+		}
+		if x.retries.waiting(e, now) {
+			a.wakeUp(x.retries[e].at)
+			return false
+		}
+		return true
+	}
+	for i, ext := range x.Set {
+		missing := map[neutron.Kind][]errand{}
+		for _, item := range ext.Missing() {
+			if e := (errand{i, item.Kind, item.ID}); ready(e) {
+				missing[item.Kind] = append(missing[item.Kind], e)
+			}
+		}
+		for _, errands := range missing {
+			for _, question := range x.questions(errands) {
+				if x.pulls < maxAsking {
+					a.pull(ctx, question)
+				}
+			}
+		}
+		for _, task := range ext.Due() {
+			if e := (errand{extension: i, id: task.ID}); ready(e) && len(x.running)-x.pulls < maxTasks {
+				x.running[e] = true
+				a.work.Go(func() {
+					result, err := task.Run(ctx, a.server)
+					a.inbox.put(taskEnded{e, result, err})
+				})
+			}
+		}
+	}
+	for e := range x.retries {
+		if !listed[e] && !x.running[e] {
+			x.retries.forget(e)
+			delete(x.alone, e)
+		}
+	}
+	if len(x.retries) == 0 {
+		a.repeats.forget(notTold)
+		a.repeats.forget(taskFailed)
+	}
+}
+
+// What lasts while an errand fails.
+const (
+	notTold    = "the server does not tell what an extension needs, asking again"
+	taskFailed = "a task of an extension failed, trying again"
+)
+
+// questions puts objects together into questions.
+func (x *extensions) questions(errands []errand) [][]errand {
+	var out [][]errand
+	together := slices.DeleteFunc(slices.Clone(errands), func(e errand) bool { return x.alone[e] })
+	out = slices.AppendSeq(out, slices.Chunk(together, maxPerCall))
+	for _, e := range errands {
+		if x.alone[e] {
+			out = append(out, []errand{e})
+		}
+	}
+	return out
+}
+
+func (a *Agent) pull(ctx context.Context, question []errand) {
+	ids := make([]string, len(question))
+	for i, e := range question {
+		a.extensions.running[e] = true
+		ids[i] = e.id
+	}
+	a.extensions.pulls++
+	versions := a.versions
+	a.work.Go(func() {
+		found, err := a.server.BulkPull(ctx, versions, question[0].kind, map[string]any{"id": ids})
+		a.inbox.put(pulled{question, found, err})
+	})
+}
+
+// objectsCame takes the server's answer to an extension's question, or that there is none.
+func (a *Agent) objectsCame(e pulled) {
+	x := &a.extensions
+	x.pulls--
+	now := time.Now()
+	ids := make([]string, len(e.errands))
+	for i, errand := range e.errands {
+		delete(x.running, errand)
+		ids[i] = errand.id
+	}
+	ext, kind := x.Set[e.errands[0].extension], e.errands[0].kind
+	var refused *messaging.RemoteError
+	if errors.As(e.err, &refused) && len(e.errands) > 1 {
+		for _, errand := range e.errands {
+			x.alone[errand] = true // one of them may be what the server stumbles over
+			x.retries[errand] = retry{at: now}
+		}
+		return
+	}
+	if e.err != nil {
+		for _, errand := range e.errands {
+			x.retries.fail(errand, now)
+		}
+		a.repeats.log(a.log, slog.LevelWarn, notTold, "extension", ext.Name(), "kind", string(kind), "first", ids[0], "of", len(ids), "err", e.err)
+		return
+	}
+	for _, errand := range e.errands {
+		x.retries.fail(errand, now) // counts only if it is still missing
+	}
+	if err := ext.Answer(kind, ids, e.found); err != nil {
+		a.repeats.log(a.log, slog.LevelWarn, "the server tells what cannot be read", "extension", ext.Name(), "err", err)
+	}
+	a.memory.stale = true
+}
+
+// taskDone takes the outcome of a task. Whether it has to be done again the extension says by listing it.
+func (a *Agent) taskDone(e taskEnded) {
+	x := &a.extensions
+	delete(x.running, e.errand)
+	x.retries.fail(e.errand, time.Now())
+	ext := x.Set[e.errand.extension]
+	if e.err != nil {
+		a.repeats.log(a.log, slog.LevelWarn, taskFailed, "extension", ext.Name(), "task", e.errand.id, "err", e.err)
+	}
+	ext.Done(e.errand.id, e.result, e.err)
+	a.memory.stale = true
+}
+
+// idle says whether no extension waits for anything.
+func (x *extensions) idle() bool {
+	return len(x.running) == 0 && !slices.ContainsFunc(x.Set, func(e extension.Extension) bool {
+		return len(e.Missing())+len(e.Due()) > 0
+	})
+}
+
+// greet finds out what a newly connected bridge can do for extensions, and has packets passed on that flows send to the
+// controller. It runs beside the loop.
+func (a *Agent) greet(ctx context.Context, e *dumped) error {
+	if len(a.extensions.Set) == 0 {
+		return nil
+	}
+	if features, err := e.conn.MeterFeatures(ctx); err == nil { // else it has none
+		e.maxMeters = features.Max
+	}
+	if !a.extensions.Listens().Packets {
+		return nil
+	}
+	if err := e.conn.EnablePacketIns(ctx, 0); err != nil {
+		return err
+	}
+	bridge, conn := e.bridge, e.conn
+	a.work.Go(func() {
+		for p := range conn.PacketIns() {
+			a.inbox.put(packetIn{bridge, conn, p})
+		}
+	})
+	return nil
+}
+
+// packetCame has the extensions answer a packet.
+func (a *Agent) packetCame(ctx context.Context, e packetIn) {
+	answer := a.extensions.Packet(e.bridge, e.packet)
+	if len(answer) == 0 {
+		return
+	}
+	a.work.Go(func() { _ = e.conn.Send(ctx, answer) }) // a packet that is lost is asked for again by who needs it
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/patchbay-sdn/patchbay/internal/extension"
+	"github.com/patchbay-sdn/patchbay/internal/neutron"
+	"github.com/patchbay-sdn/patchbay/internal/world"
+	"github.com/patchbay-sdn/patchbay/oslo/messaging"
+)
+
+// curious is an extension that wants policies, has one task, and notes what it hears. Tests look at it between events.
+type curious struct {
+	extension.Nothing
+	missing  []string
+	heard    []string
+	fails    int
+	done     bool
+	recalled string
+}
+
+func (*curious) Name() string { return "curious" }
+
+func (*curious) Listens() extension.Listens {
+	return extension.Listens{Kinds: []neutron.Kind{neutron.KindQosPolicy}, Topics: []string{"own-topic"}}
+}
+
+func (c *curious) Push(p *neutron.Push) error {
+	c.heard = append(c.heard, "push "+string(p.Kind))
+	return nil
+}
+
+func (c *curious) Cast(method string, _ []byte) error {
+	c.heard = append(c.heard, "cast "+method)
+	return nil
+}
+
+func (c *curious) Doubt() { c.heard = append(c.heard, "doubt") }
+
+func (c *curious) Missing() []extension.Item {
+	var out []extension.Item
+	for _, id := range c.missing {
+		out = append(out, extension.Item{Kind: neutron.KindQosPolicy, ID: id})
+	}
+	return out
+}
+
+func (c *curious) Answer(_ neutron.Kind, asked []string, found []neutron.Primitive) error {
+	c.heard = append(c.heard, "answer "+strings.Join(asked, ","))
+	c.missing = slices.DeleteFunc(c.missing, func(id string) bool { return slices.Contains(asked, id) })
+	if len(found) != len(asked) {
+		return errors.New("the server does not have all")
+	}
+	return nil
+}
+
+func (c *curious) Due() []extension.Task {
+	if c.done {
+		return nil
+	}
+	return []extension.Task{{ID: "greet", Run: func(context.Context, *neutron.Server) (any, error) { return time.Now(), nil }}}
+}
+
+func (c *curious) Done(id string, result any, _ error) {
+	c.fails--
+	c.done = c.fails < 0
+	c.heard = append(c.heard, "done "+id)
+	_ = result.(time.Time)
+}
+
+func (c *curious) Report(r *neutron.Configurations) { r.InDistributedMode = true }
+
+func (c *curious) Remember() any { return "a thing" }
+
+func (c *curious) Recall(data json.RawMessage) error { return json.Unmarshal(data, &c.recalled) }
+
+// deliver has the server send a message.
+func (r *rig) deliver(topic, method, args string) {
+	_, _ = r.broker.service.Handler(context.Background(), &messaging.Message{Topic: topic, Method: method, Args: []byte(args)})
+}
+
+// The loop does for an extension what it does for ports: it asks for what is missing, one by one when a question is
+// refused, does its tasks until they are not listed any more, and hands on what is heard.
+func TestTendingAnExtension(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &curious{missing: []string{"p1", "bad", "p2"}, fails: 2}
+		snapshot := t.TempDir() + "/snapshot"
+		var server *cloud
+		r := startWith(t, func(cfg *Config, _ *fakeBroker) {
+			cfg.Extensions = []extension.New{func(*world.World) extension.Extension { return c }}
+			cfg.Snapshot = snapshot
+		}, func(b *fakeBroker) Broker {
+			server = &cloud{fakeBroker: b, refuses: "bad", asked: map[string]int{}}
+			return server
+		})
+		r.sw.changes <- connected()
+		wait(500 * time.Millisecond)
+		topics := r.broker.service.Topics
+		if !slices.Contains(topics, "neutron-vo-QosPolicy-1.10") || !slices.Contains(topics, "own-topic") {
+			t.Errorf("listens to %v", topics)
+		}
+		r.deliver("neutron-vo-QosPolicy-1.10", "push", `{"event_type":"updated","resource_list":[{"versioned_object.name":"QosPolicy","versioned_object.data":{}}]}`)
+		r.deliver("neutron-vo-Port-1.7", "push", `{"event_type":"updated","resource_list":[{"versioned_object.name":"Port","versioned_object.data":{"id":"x"}}]}`)
+		r.deliver("own-topic", "hello", `{}`)
+		r.broker.onEvent(messaging.Gap{})
+		wait(time.Second)
+		slices.Sort(c.heard)
+		want := []string{"answer p1", "answer p2", "cast hello", "done greet", "done greet", "done greet", "doubt", "push QosPolicy"}
+		if !slices.Equal(c.heard, want) {
+			t.Errorf("heard %q, want %q", c.heard, want)
+		}
+		if !slices.Equal(c.missing, []string{"bad"}) {
+			t.Errorf("still missing: %v", c.missing)
+		}
+		if n := server.asked["QosPolicy"]; n < 4 || n > 9 {
+			t.Errorf("%d questions", n)
+		}
+		if n := r.lines("the server does not tell what an extension needs"); n != 1 {
+			t.Errorf("%d lines about what cannot be told:\n%s", n, r.log)
+		}
+		if reports := r.broker.sent(); len(reports) == 0 || !reports[0].Configurations.InDistributedMode {
+			t.Error("the extension's part of the state report is missing")
+		}
+		server.mu.Lock()
+		server.refuses = ""
+		server.mu.Unlock()
+		wait(40 * time.Second)
+		if len(c.missing) > 0 {
+			t.Errorf("missing to the end: %v", c.missing)
+		}
+		if err := r.stop(); err != nil {
+			t.Error(err)
+		}
+		again := &curious{done: true}
+		next := startWith(t, func(cfg *Config, _ *fakeBroker) {
+			cfg.Extensions = []extension.New{func(*world.World) extension.Extension { return again }}
+			cfg.Snapshot = snapshot
+		}, nil)
+		wait(time.Second)
+		if again.recalled != "a thing" {
+			t.Errorf("remembers %q", again.recalled)
+		}
+		if err := next.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
