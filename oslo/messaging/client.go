@@ -289,8 +289,45 @@ func (c *Client) run() {
 		if s == nil && c.running.Err() == nil {
 			c.emit(ConnectFailed{host.Addr(), err, delay})
 		}
-		c.sleep(delay)
+		if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
+			next = c.knock(delay, next)
+		} else {
+			c.sleep(delay)
+		}
 	}
+}
+
+// knockEvery is how often, on average, a host that could not be connected to is looked at during a longer pause.
+const knockEvery = 2 * time.Second
+
+// knock waits, but not longer than until a host accepts connections: the pauses grow to spare a broker that is there and
+// busy, and one that nobody could connect to was not there. It returns the number of the host to try next.
+func (c *Client) knock(d time.Duration, next int) int {
+	for end := time.Now().Add(d); ; {
+		wait := time.Duration((0.5 + c.cfg.Rand()) * float64(knockEvery)) // spreads the clients that wait for one broker
+		if left := time.Until(end); left <= wait {
+			c.sleep(left)
+			return next
+		}
+		if c.sleep(wait); c.running.Err() != nil {
+			return next
+		}
+		for i := range c.hosts {
+			if c.accepts(c.hosts[(next+i)%len(c.hosts)]) {
+				return next + i
+			}
+		}
+	}
+}
+
+func (c *Client) accepts(host Host) bool {
+	ctx, cancel := context.WithTimeout(c.running, knockEvery)
+	defer cancel()
+	conn, err := c.cfg.Dial(ctx, "tcp", host.Addr())
+	if err == nil {
+		_ = conn.Close()
+	}
+	return err == nil
 }
 
 func (c *Client) sleep(d time.Duration) {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -252,6 +253,42 @@ func TestTimeoutsGrow(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestBrokerIsBack: after an outage the pauses are long, but a broker that could not be connected to is noticed when it can.
+// One that lets everybody in and then hangs up, such as a balancer without brokers, is left to the pauses.
+func TestBrokerIsBack(t *testing.T) {
+	for name, test := range map[string]struct {
+		away error
+		want time.Duration
+	}{
+		"refused": {&net.OpError{Op: "dial", Err: errors.New("refused")}, 2 * knockEvery},
+		"hung up": {errors.New("hung up"), DefaultRabbit().IntervalMax},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				back := began.Add(7 * time.Minute)
+				var noticed atomic.Int64
+				c, _ := unreachable(t, func(cfg *Config) {
+					cfg.Dial = func(context.Context, string, string) (net.Conn, error) {
+						if time.Now().Before(back) {
+							return nil, test.away
+						}
+						noticed.CompareAndSwap(0, int64(time.Since(back)))
+						return nil, errors.New("enough")
+					}
+				})
+				time.Sleep(8 * time.Minute)
+				if after := time.Duration(noticed.Load()); after == 0 || after > test.want {
+					t.Errorf("noticed after %v, wanted %v", after, test.want)
+				}
+				if err := c.Close(context.Background()); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
 }
 
 func TestUnreachableBroker(t *testing.T) {
