@@ -7,3 +7,7 @@ bench-wiring: build ## wiring beside the Python agent and the floor, in one run,
 .PHONY: bench-groups
 bench-groups: build ## what one member of a security group costs, at 10 to 10,000 members, beside the Python agent (root)
 	@$(GO) test -count 1 -timeout 120m -tags bench -run TestGroups $(TESTFLAGS) -v ./bench/
+
+.PHONY: bench-peers
+bench-peers: build ## filtered ports beside the Python agent and Debian's ovn-controller, in one run, as one table (root)
+	@$(GO) test -count 1 -timeout 60m -tags bench -run TestPeers $(TESTFLAGS) -v ./bench/

@@ -16,6 +16,8 @@
 //   - Memory is the resident set of the process, and for pushes how it grows over 10,000 of them after 10,000 others;
 //     a benchmark beside it counts the bytes on the heap that stay after a garbage collection.
 //
+// `make bench-peers` (TestPeers) measures filtered ports, beside the Python agent and ovn-controller.
+//
 // The tests need root and the packages of the lab, and the build tag bench. Environment:
 //
 //	PATCHBAY_BENCH=1         fail when a target is missed; without it misses are only shown

@@ -67,12 +67,17 @@ func spent(proc string) time.Duration {
 }
 
 // rss is the resident set of the agent's process in bytes, peak the largest that it has had.
-func rss(t *testing.T, h *lab.Host) int64  { t.Helper(); return resident(t, h, "VmRSS:") }
-func peak(t *testing.T, h *lab.Host) int64 { t.Helper(); return resident(t, h, "VmHWM:") }
+func rss(t *testing.T, h *lab.Host) int64  { t.Helper(); return ofAgent(t, h, "VmRSS:") }
+func peak(t *testing.T, h *lab.Host) int64 { t.Helper(); return ofAgent(t, h, "VmHWM:") }
 
-func resident(t *testing.T, h *lab.Host, field string) int64 {
+func ofAgent(t *testing.T, h *lab.Host, field string) int64 {
 	t.Helper()
 	_, pid := h.Agent()
+	return resident(t, pid, field)
+}
+
+func resident(t *testing.T, pid int, field string) int64 {
+	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		t.Fatal(err)

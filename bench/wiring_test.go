@@ -55,11 +55,31 @@ type bench struct {
 	// batches is how the next floor asks.
 	batches floor.Batches
 	pool    []ports.Port // bound to the host and DOWN
+	// overrides are options of the agents.
+	overrides []string
 }
 
 func TestWiring(t *testing.T) {
-	b := &bench{batches: floor.FewFirst, many: number("PATCHBAY_BENCH_PORTS", 100)}
-	about := "neutron-server"
+	b, about := newBench(t)
+	b.table.beside = "floor"
+	b.batches = floor.FewFirst
+	began, before := time.Now(), loadAverage()
+	defer func() {
+		b.table.print(os.Stdout, fmt.Sprintf("%s; load average before %s, after %s; took %s", about, before, loadAverage(), time.Since(began).Round(time.Second)))
+	}()
+	b.prepare(t)
+	t.Run("same", b.same)
+	t.Run("push", b.pushes)
+	t.Run("plug", b.plugging)
+	t.Run("bad", b.badNeighbours)
+	t.Run("size", b.size)
+	t.Run("scale", b.scale)
+}
+
+// newBench starts a lab, or opens one, and says which server it has.
+func newBench(t *testing.T) (b *bench, about string) {
+	b = &bench{many: number("PATCHBAY_BENCH_PORTS", 100)}
+	about = "neutron-server"
 	switch dir := os.Getenv("PATCHBAY_BENCH_LAB"); {
 	case os.Getenv("PATCHBAY_BENCH_SERVER") == "sim":
 		about = "the simulated server"
@@ -74,17 +94,7 @@ func TestWiring(t *testing.T) {
 		b.lab = lab.New(t, 2)
 	}
 	b.host = b.lab.Host(1)
-	began, before := time.Now(), loadAverage()
-	defer func() {
-		b.table.print(os.Stdout, fmt.Sprintf("%s; load average before %s, after %s; took %s", about, before, loadAverage(), time.Since(began).Round(time.Second)))
-	}()
-	b.prepare(t)
-	t.Run("same", b.same)
-	t.Run("push", b.pushes)
-	t.Run("plug", b.plugging)
-	t.Run("bad", b.badNeighbours)
-	t.Run("size", b.size)
-	t.Run("scale", b.scale)
+	return b, about
 }
 
 // simulated is a lab whose server answers at once: agents are then compared with what the switch and the broker take.
@@ -106,7 +116,7 @@ func (b *bench) prepare(t *testing.T) {
 		if err := h.StopAgent(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if err := h.StartAgent(ctx, lab.Patchbay); err != nil {
+		if err := h.StartAgent(ctx, lab.Patchbay, b.overrides...); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -229,7 +239,7 @@ func (b *bench) use(t *testing.T, kind lab.AgentKind) {
 		b.floor = f
 		return
 	}
-	if err := b.host.StartAgent(t.Context(), kind); err != nil {
+	if err := b.host.StartAgent(t.Context(), kind, b.overrides...); err != nil {
 		t.Fatal(err)
 	}
 	b.plug(t, b.fill(t, 1)) // in sync when it answers to this
@@ -268,7 +278,7 @@ func (b *bench) plugging(t *testing.T) {
 		patchbay := median(of[lab.Patchbay])
 		text, ratio := times(patchbay, to)
 		b.table.add(t, row{
-			what: what, python: ms(median(of[lab.Python])), floor: ms(best(of)), patchbay: ms(patchbay),
+			what: what, python: ms(median(of[lab.Python])), beside: ms(best(of)), patchbay: ms(patchbay),
 			ratio: text, target: target, met: ratio <= limit,
 		})
 	}

@@ -39,7 +39,8 @@ func (h *Host) Dir() string { return h.lab.path("hosts", h.name) }
 // LocalIP is the address of its tunnel endpoint.
 func (h *Host) LocalIP() string { return h.lab.snapshot().Range + ".1." + strconv.Itoa(10+h.number) }
 
-func (h *Host) mgmtIP() string { return h.lab.snapshot().Range + ".0." + strconv.Itoa(10+h.number) }
+// MgmtIP is the address that the host's agent speaks to the broker from.
+func (h *Host) MgmtIP() string { return h.lab.snapshot().Range + ".0." + strconv.Itoa(10+h.number) }
 
 // Switch is the host's Open vSwitch. After ovs-vswitchd was restarted through it, EnsureSwitch gives the underlay its address
 // back, as the network scripts of a real host would.

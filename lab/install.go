@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Packages are the Debian packages the lab is made of. This is the only list: CI installs through it too.
+// Packages are the Debian packages the lab is made of. CI installs through this list too.
 func Packages() []string {
 	return []string{
 		"neutron-server", "python3-pymysql", "neutron-openvswitch-agent",
@@ -32,9 +32,10 @@ const (
 	installTimeout = 30 * time.Minute
 )
 
-// Install installs the packages that are missing, without letting any of them start a service, and returns their names.
-func Install(ctx context.Context) ([]string, error) {
-	missing, err := missingPackages(ctx)
+// Install installs the lab's packages and more, as far as they are missing, without letting any of them start a service, and
+// returns their names.
+func Install(ctx context.Context, more ...string) ([]string, error) {
+	missing, err := missingPackages(ctx, more...)
 	if err != nil {
 		return nil, err
 	}
@@ -82,8 +83,8 @@ func apt(ctx context.Context, args ...string) error {
 }
 
 // missingPackages asks dpkg which of the packages are not installed.
-func missingPackages(ctx context.Context) ([]string, error) {
-	want := Packages()
+func missingPackages(ctx context.Context, more ...string) ([]string, error) {
+	want := append(Packages(), more...)
 	// dpkg-query fails when it knows nothing of one of them; what it prints is right all the same.
 	out, err := run(ctx, "", "dpkg-query", append([]string{"-W", "-f", "${Package} ${db:Status-Status}\n"}, want...)...)
 	if err != nil && errors.Is(err, exec.ErrNotFound) {

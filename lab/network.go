@@ -223,7 +223,7 @@ func (l *Lab) wire(ctx context.Context, h *Host) error {
 	}
 	if err := batch(ctx, h.netns,
 		"link set dev mgmt0 up", "link set dev under0 mtu 1600 up", "link set dev ext0 mtu 1600 up",
-		"address replace "+h.mgmtIP()+"/24 dev mgmt0"); err != nil {
+		"address replace "+h.MgmtIP()+"/24 dev mgmt0"); err != nil {
 		return err
 	}
 	// The userspace datapath reads frames whose checksum nobody has filled in yet, and sends them on as they are.

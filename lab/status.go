@@ -83,7 +83,7 @@ func part(name string, pid int, address string) PartStatus {
 }
 
 func (h *Host) status(ctx context.Context) (HostStatus, error) {
-	s := HostStatus{Name: h.name, Netns: h.netns, MgmtIP: h.mgmtIP(), LocalIP: h.LocalIP()}
+	s := HostStatus{Name: h.name, Netns: h.netns, MgmtIP: h.MgmtIP(), LocalIP: h.LocalIP()}
 	pids := h.Switch().Pids()
 	for _, name := range []string{"ovsdb-server", "ovs-vswitchd"} {
 		s.Parts = append(s.Parts, part(name, pids[name], ""))

@@ -16,6 +16,8 @@ import (
 	"github.com/gophercloud/gophercloud/v2"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/subnets"
+
+	"github.com/patchbay-sdn/patchbay/lab/vswitch"
 )
 
 const (
@@ -253,21 +255,30 @@ func (vm *VM) WaitPing(ctx context.Context, ip string) error {
 	}
 }
 
-// PlugMany plugs ports that nobody will send packets through, as internal interfaces, in one transaction. The ports must
-// be bound to the host.
+// PlugMany plugs ports as PlugInto does. They must be bound to the host.
 func (h *Host) PlugMany(ctx context.Context, list []ports.Port) error {
-	args := ensureIntegrationBridge()
-	for _, p := range list {
-		args = append(args, addPort(tapName(p.ID), p.ID, p.MACAddress, "type=internal", `mac="`+p.MACAddress+`"`)...)
-	}
-	if _, err := h.Switch().Vsctl(ctx, args...); err != nil {
-		return fmt.Errorf("plugging %d ports into %s: %w", len(list), h.name, err)
-	}
-	return nil
+	return PlugInto(ctx, h.Switch(), list)
 }
 
 // UnplugMany removes the interfaces of ports in one transaction; the ports stay.
 func (h *Host) UnplugMany(ctx context.Context, list []ports.Port) error {
+	return UnplugFrom(ctx, h.Switch(), list)
+}
+
+// PlugInto plugs ports that nobody will send packets through into a switch, as internal interfaces, in one transaction.
+func PlugInto(ctx context.Context, sw *vswitch.Switch, list []ports.Port) error {
+	args := ensureIntegrationBridge()
+	for _, p := range list {
+		args = append(args, addPort(tapName(p.ID), p.ID, p.MACAddress, "type=internal", `mac="`+p.MACAddress+`"`)...)
+	}
+	if _, err := sw.Vsctl(ctx, args...); err != nil {
+		return fmt.Errorf("plugging %d ports: %w", len(list), err)
+	}
+	return nil
+}
+
+// UnplugFrom undoes PlugInto.
+func UnplugFrom(ctx context.Context, sw *vswitch.Switch, list []ports.Port) error {
 	var args []string
 	for i, p := range list {
 		if i > 0 {
@@ -278,8 +289,8 @@ func (h *Host) UnplugMany(ctx context.Context, list []ports.Port) error {
 	if len(args) == 0 {
 		return nil
 	}
-	if _, err := h.Switch().Vsctl(ctx, args...); err != nil {
-		return fmt.Errorf("unplugging %d ports from %s: %w", len(list), h.name, err)
+	if _, err := sw.Vsctl(ctx, args...); err != nil {
+		return fmt.Errorf("unplugging %d ports: %w", len(list), err)
 	}
 	return nil
 }

@@ -49,6 +49,7 @@ var mayImport = map[string][]string{
 	"lab":          {"lab"},
 	"lab/broker":   {},
 	"lab/vswitch":  {},
+	"lab/ovn":      {"lab"},
 	"lab/floor":    {"lab", "openflow", "oslo", "internal"},
 	"lab/sim":      {"oslo"},
 	"cmd/lab":      {"lab"},
