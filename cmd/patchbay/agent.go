@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -113,6 +114,7 @@ func startAgent(ctx context.Context, o *options.Options, log *slog.Logger, level
 		Conntrack:  connections,
 		Extensions: extensions(o),
 		Snapshot:   filepath.Join(o.Default.StatePath, "patchbay.snapshot"),
+		Version:    version,
 		Ping:       o.Default.RPCPingEnabled,
 		Log:        log,
 		Notifier:   notifier,
@@ -129,6 +131,9 @@ func startAgent(ctx context.Context, o *options.Options, log *slog.Logger, level
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
+	var current atomic.Pointer[options.Options]
+	current.Store(o)
+	answered := serveAdmin(ctx, a, o, current.Load, log)
 	reloads := make(chan struct{})
 	go func() {
 		defer close(reloads)
@@ -137,13 +142,14 @@ func startAgent(ctx context.Context, o *options.Options, log *slog.Logger, level
 			case <-ctx.Done():
 				return
 			case <-hup:
-				o = reload(o, log, level, notifier)
+				current.Store(reload(current.Load(), log, level, notifier))
 			}
 		}
 	}()
 	err = a.Run(ctx)
 	stop()
 	<-reloads
+	answered()
 	return err
 }
 

@@ -190,4 +190,9 @@ type DNSForwarder struct {
 type ML2 struct{ TunnelledNetworkRPName string }
 
 // Patchbay is the [patchbay] section, which only Patchbay reads.
-type Patchbay struct{ FailClosed bool }
+type Patchbay struct {
+	FailClosed       bool
+	AdminSocket      string // path; "": none
+	AdminSocketGroup string // "": the agent's own
+	MetricsListen    string // address and port; "": nowhere but on the socket
+}

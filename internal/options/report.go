@@ -60,6 +60,17 @@ type Report struct {
 	Options *Options
 }
 
+// Effective is what these options are and where each value comes from, without findings.
+func (o *Options) Effective() *Report {
+	r := &Report{Options: o}
+	for _, f := range o.conf.Files() {
+		r.Files = append(r.Files, f.Path)
+	}
+	r.read(o.conf, rows(thisMachine()))
+	r.Findings = nil
+	return r
+}
+
 // Value is the effective value of an option, if it can be read.
 func (r *Report) Value(group, name string) (config.Value, bool) {
 	for _, s := range r.Settings {

@@ -164,5 +164,14 @@ func patchbayRows() []row {
 		{Option: config.Option{Group: "patchbay", Name: "fail_closed", Type: config.Bool{}, Default: true,
 			Help: "with the openvswitch firewall: drop packets of interfaces of the integration bridge until it is known what they are"},
 			field: func(o *Options) any { return &o.Patchbay.FailClosed }, releases: notNeutrons},
+		{Option: config.Option{Group: "patchbay", Name: "admin_socket", Default: "$state_path/patchbay.sock",
+			Help: "unix socket on which the commands of patchbay ask the agent; empty: none"},
+			field: func(o *Options) any { return &o.Patchbay.AdminSocket }, releases: notNeutrons},
+		{Option: config.Option{Group: "patchbay", Name: "admin_socket_group", Default: "",
+			Help: "group that may use that socket, besides the agent's user; empty: the agent's own group"},
+			field: func(o *Options) any { return &o.Patchbay.AdminSocketGroup }, releases: notNeutrons},
+		{Option: config.Option{Group: "patchbay", Name: "metrics_listen", Default: "",
+			Help: "address and port on which metrics, livez and readyz are served over TCP, such as 127.0.0.1:9697; empty: on the socket only"},
+			field: func(o *Options) any { return &o.Patchbay.MetricsListen }, releases: notNeutrons},
 	}
 }

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+
+	"github.com/patchbay-sdn/patchbay/internal/admin"
+	"github.com/patchbay-sdn/patchbay/internal/inspect"
+	"github.com/patchbay-sdn/patchbay/internal/options"
+)
+
+// serveAdmin opens the agent's doors for operators and answers there until ctx ends. A door that cannot be opened is logged
+// and left shut: it is no reason not to wire ports. Wait returns when all answers have ended.
+func serveAdmin(ctx context.Context, src inspect.Source, o *options.Options, current func() *options.Options, log *slog.Logger) (wait func()) {
+	var wg sync.WaitGroup
+	server := admin.New(src, admin.Options{
+		Settings: func() ([]byte, error) { return maskedConfig(current()) },
+	})
+	serve := func(l net.Listener, s *admin.Server) {
+		wg.Go(func() {
+			if err := s.Serve(ctx, l); err != nil {
+				log.Warn("operators are not answered any more", "addr", l.Addr().String(), "err", err)
+			}
+		})
+	}
+	if path := o.Patchbay.AdminSocket; path != "" {
+		l, err := admin.Listen(ctx, path, o.Patchbay.AdminSocketGroup)
+		if err != nil {
+			log.Warn("the admin socket cannot be opened", "socket", path, "err", err)
+		} else {
+			serve(l, server)
+		}
+	}
+	return wg.Wait
+}
+
+// maskedConfig is the effective configuration as `config check --json` prints it.
+func maskedConfig(o *options.Options) ([]byte, error) {
+	var b bytes.Buffer
+	if err := writeReportJSON(&b, o.Effective(), checkFlags{}); err != nil {
+		return nil, fmt.Errorf("printing the configuration: %w", err)
+	}
+	return b.Bytes(), nil
+}
