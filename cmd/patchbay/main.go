@@ -29,7 +29,9 @@ func main() {
 	}
 	root.SetArgs(args)
 	if err := root.Execute(); err != nil {
-		fmt.Fprintln(os.Stderr, "patchbay:", err)
+		if text := err.Error(); text != "" {
+			fmt.Fprintln(os.Stderr, "patchbay:", text)
+		}
 		os.Exit(exitStatus(err))
 	}
 }
@@ -43,6 +45,7 @@ func newRootCommand() *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.AddCommand(newAgentCommand(), newConfigCommand(), newFlowsCommand())
+	root.AddCommand(newShowCommands()...)
 	return root
 }
 

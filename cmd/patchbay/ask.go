@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/patchbay-sdn/patchbay/internal/admin"
+	"github.com/patchbay-sdn/patchbay/internal/options"
+)
+
+// socketVariable names the agent's socket for every command.
+const socketVariable = "PATCHBAY_SOCKET"
+
+// askFlags are the flags of every command that asks the running agent.
+type askFlags struct {
+	Socket string
+	JSON   bool
+}
+
+// add declares them.
+func (f *askFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.Socket, "socket", "", "socket of the agent (default $"+socketVariable+", else that of the configuration on this host)")
+	cmd.Flags().BoolVar(&f.JSON, "json", false, "print JSON")
+}
+
+// client is the way to the agent.
+func (f *askFlags) client() *admin.Client { return admin.NewClient(f.path(os.Environ())) }
+
+// path is where the agent listens: as given, as the environment says, or as the configuration in the default places says.
+func (f *askFlags) path(env []string) string {
+	if path := cmp.Or(f.Socket, os.Getenv(socketVariable)); path != "" {
+		return path
+	}
+	o, err := options.Load(nil, env)
+	if err != nil || o.Patchbay.AdminSocket == "" {
+		return defaultSocket
+	}
+	return o.Patchbay.AdminSocket
+}
+
+// defaultSocket is that of an agent without configuration.
+const defaultSocket = "/var/lib/neutron/patchbay.sock"
+
+// writeJSON prints a document for programs.
+func writeJSON(w io.Writer, doc any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(doc)
+}
+
+// writeLine prints a document on one line.
+func writeLine(w io.Writer, doc any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(doc)
+}

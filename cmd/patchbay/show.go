@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/patchbay-sdn/patchbay/internal/admin"
+	"github.com/patchbay-sdn/patchbay/internal/inspect"
+)
+
+// newShowCommands are the commands that print what the agent knows.
+func newShowCommands() []*cobra.Command {
+	return []*cobra.Command{
+		newStatusCommand(), newPortsCommand(), newPortCommand(), newNetworksCommand(), newTunnelsCommand(), newGroupsCommand(),
+		newGroupCommand(), newEventsCommand(),
+	}
+}
+
+// show makes a command that asks for a document and prints it as JSON or for people.
+func show[T any](cmd *cobra.Command, ask func(context.Context, *admin.Client, []string) (T, error), print func(io.Writer, T, time.Time)) *cobra.Command {
+	var f askFlags
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		doc, err := ask(cmd.Context(), f.client(), args)
+		if err != nil {
+			return err
+		}
+		if f.JSON {
+			return writeJSON(cmd.OutOrStdout(), doc)
+		}
+		print(cmd.OutOrStdout(), doc, time.Now())
+		return nil
+	}
+	f.add(cmd)
+	return cmd
+}
+
+func newPortsCommand() *cobra.Command {
+	var state string
+	cmd := show(&cobra.Command{
+		Use:     "ports",
+		Short:   "List the ports plugged in on this host, with state and reason",
+		Example: "  patchbay ports\n  patchbay ports --state dead\n  patchbay ports --json | jq '.[] | select(.settled | not)'",
+		Args:    cobra.NoArgs,
+	}, func(ctx context.Context, c *admin.Client, _ []string) ([]inspect.Port, error) {
+		ports, err := c.Ports(ctx)
+		return slices.DeleteFunc(ports, func(p inspect.Port) bool { return state != "" && p.State != state }), err
+	}, writePorts)
+	cmd.Flags().StringVar(&state, "state", "", "only ports in this state: wired, waiting, dead, down, failed, moved, elsewhere, ancillary")
+	return cmd
+}
+
+func writePorts(out io.Writer, ports []inspect.Port, _ time.Time) {
+	w := newTable(out, "PORT", "NAME", "STATE", "INTERFACE", "OFPORT", "VLAN", "SEGMENT", "ADDRESSES", "SERVER", "WHY")
+	for _, p := range ports {
+		why := p.Reason
+		if p.State == "wired" {
+			why = ""
+			if !p.Settled {
+				why = "flows or rows are not in place yet"
+			}
+		}
+		w.row(p.ID, p.Name, p.State, p.Interface, number(p.OFPort), number(uint32(p.VLAN)), p.Segment, strings.Join(p.Addresses, " "), p.Told, why)
+	}
+	w.flush()
+	if len(ports) == 0 {
+		fmt.Fprintln(out, "no ports")
+	}
+}
+
+func number(n uint32) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprint(n)
+}
+
+func newPortCommand() *cobra.Command {
+	cmd := show(&cobra.Command{
+		Use:   "port ID|NAME",
+		Short: "Show one port: state, reason, timeline, filters, counters",
+		Long: `Show one port: state, reason, timeline, filters, counters.
+
+The port is named by its id, its name, its interface, its VM, one of its addresses, or the beginning of one of these.`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: completePorts,
+	}, func(ctx context.Context, c *admin.Client, args []string) (inspect.Port, error) {
+		return c.Port(ctx, args[0])
+	}, writePort)
+	return cmd
+}
+
+func writePort(out io.Writer, p inspect.Port, now time.Time) {
+	fmt.Fprintf(out, "port %s  %s: %s\n", p.ID, strings.ToUpper(p.State), p.Reason)
+	if p.State == "wired" && !p.Settled {
+		fmt.Fprintln(out, "  its flows or rows are not in place yet; see patchbay status")
+	}
+	fmt.Fprintln(out)
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	line := func(name, format string, args ...any) {
+		if text := fmt.Sprintf(format, args...); text != "" {
+			fmt.Fprintf(w, "%s\t%s\n", name, text)
+		}
+	}
+	line("name", "%s", p.Name)
+	line("interface", "%s", strings.TrimSpace(p.Interface+" "+prefixed("ofport ", number(p.OFPort))))
+	line("network", "%s", strings.TrimSpace(p.Network+" "+prefixed("as ", p.Segment)))
+	line("local VLAN", "%s", number(uint32(p.VLAN)))
+	line("addresses", "%s", strings.TrimSpace(p.MAC+" "+strings.Join(p.Addresses, " ")))
+	for _, pair := range p.Pairs {
+		line("address pair", "%s %s", pair.MAC, pair.IP)
+	}
+	line("device", "%s", strings.TrimSpace(p.Owner+" "+p.Device))
+	line("security", "%s", security(&p))
+	line("flows", "%d", p.Flows)
+	line("server", "%s", strings.TrimSpace(prefixed("says ", p.Status)+" "+prefixed("was told ", p.Told)+" "+prefixed("revision ", positive(p.Revision))))
+	if c := p.Counters; c != nil {
+		line("from the VM", "%d packets, %d bytes, %d dropped", c.RxPackets, c.RxBytes, c.RxDropped)
+		line("to the VM", "%d packets, %d bytes, %d dropped", c.TxPackets, c.TxBytes, c.TxDropped)
+	}
+	_ = w.Flush()
+	writeTimeline(out, &p.Timeline, now)
+}
+
+func positive(n int64) string {
+	if n <= 0 {
+		return ""
+	}
+	return fmt.Sprint(n)
+}
+
+func prefixed(prefix, s string) string {
+	if s == "" {
+		return ""
+	}
+	return prefix + s
+}
+
+func security(p *inspect.Port) string {
+	switch {
+	case p.Filtered && len(p.Groups) == 0:
+		return "filtered, and in no group: nothing passes but what is needed for addresses"
+	case p.Filtered:
+		return "filtered by groups " + strings.Join(p.Groups, " ")
+	case !p.Secured:
+		return "port security is off: not filtered"
+	}
+	return "not filtered"
+}
+
+func writeTimeline(out io.Writer, t *inspect.Timeline, now time.Time) {
+	if t.Plugged.IsZero() {
+		return
+	}
+	fmt.Fprintln(out, "\ntimeline")
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	last := t.Plugged
+	for _, s := range []struct {
+		name string
+		at   time.Time
+	}{{"plugged in, or seen first", t.Plugged}, {"the server told about it", t.Answered}, {"flows and rows in place", t.Settled}, {"the server knows that it is up", t.Reported}} {
+		switch {
+		case s.at.IsZero():
+			fmt.Fprintf(w, "  -\t%s\t\n", s.name)
+		default:
+			fmt.Fprintf(w, "  %s\t%s\t+%s\n", stamp(s.at, now), s.name, short(max(s.at.Sub(last), 0)))
+			last = s.at
+		}
+	}
+	_ = w.Flush()
+}
+
+func newNetworksCommand() *cobra.Command {
+	return show(&cobra.Command{
+		Use: "networks", Short: "List the networks with ports on this host, with their segment and local VLAN", Args: cobra.NoArgs,
+	}, func(ctx context.Context, c *admin.Client, _ []string) ([]inspect.Network, error) {
+		return c.Networks(ctx)
+	},
+		func(out io.Writer, list []inspect.Network, _ time.Time) {
+			w := newTable(out, "NETWORK", "TYPE", "NUMBER", "PHYSICAL", "VLAN", "PORTS", "TUNNELS", "STATIONS")
+			for _, n := range list {
+				w.row(n.ID, n.Type, number(uint32(n.Number)), n.Physical, n.VLAN, len(n.Ports), len(n.Endpoints), n.Stations)
+			}
+			w.flush()
+		})
+}
+
+func newTunnelsCommand() *cobra.Command {
+	return show(&cobra.Command{
+		Use: "tunnels", Short: "List the tunnels to other hosts, and what is wrong with them", Args: cobra.NoArgs,
+	}, func(ctx context.Context, c *admin.Client, _ []string) ([]inspect.Tunnel, error) {
+		return c.Tunnels(ctx)
+	},
+		func(out io.Writer, list []inspect.Tunnel, _ time.Time) {
+			w := newTable(out, "TUNNEL", "TYPE", "REMOTE", "STATE", "OFPORT", "NETWORKS", "ERROR")
+			for _, t := range list {
+				w.row(t.Name, t.Type, t.Remote, t.State, number(t.OFPort), len(t.Networks), t.Error)
+			}
+			w.flush()
+		})
+}
+
+func newGroupsCommand() *cobra.Command {
+	return show(&cobra.Command{
+		Use: "groups", Short: "List the security groups of ports on this host", Args: cobra.NoArgs,
+	}, func(ctx context.Context, c *admin.Client, _ []string) ([]inspect.Group, error) { return c.Groups(ctx) },
+		func(out io.Writer, list []inspect.Group, _ time.Time) {
+			w := newTable(out, "GROUP", "NAME", "PORTS", "RULES", "STATE")
+			for _, g := range list {
+				state := "known"
+				if !g.Known {
+					state = "the server has not told its rules"
+				}
+				w.row(g.ID, g.Name, len(g.Ports), len(g.Rules), state)
+			}
+			w.flush()
+		})
+}
+
+func newGroupCommand() *cobra.Command {
+	return show(&cobra.Command{
+		Use: "group ID|NAME", Short: "Show one security group: its rules in words, and its ports here", Args: cobra.ExactArgs(1),
+		ValidArgsFunction: completeGroups,
+	}, func(ctx context.Context, c *admin.Client, args []string) (inspect.Group, error) {
+		groups, err := c.Groups(ctx)
+		if err != nil {
+			return inspect.Group{}, err
+		}
+		return inspect.FindGroup(groups, args[0])
+	}, writeGroup)
+}
+
+func writeGroup(out io.Writer, g inspect.Group, _ time.Time) {
+	fmt.Fprintf(out, "group %s  %s\n", g.ID, g.Name)
+	if !g.Known {
+		fmt.Fprintln(out, "  the server has not told its rules")
+	}
+	fmt.Fprintf(out, "ports here: %s\n\n", strings.Join(g.Ports, " "))
+	w := newTable(out, "DIRECTION", "RULE", "ADDRESSES", "ID")
+	rules := slices.Clone(g.Rules)
+	slices.SortStableFunc(rules, func(a, b inspect.Rule) int { return strings.Compare(b.Direction, a.Direction) })
+	for _, r := range rules {
+		members := ""
+		if r.Group != "" {
+			members = fmt.Sprint(r.Members)
+		}
+		w.row(r.Direction, r.Text, members, r.ID)
+	}
+	w.flush()
+}
+
+func newEventsCommand() *cobra.Command {
+	var f askFlags
+	var follow bool
+	var about string
+	var last int
+	cmd := &cobra.Command{
+		Use:   "events",
+		Short: "Print the flight recorder: the last inputs and decisions of the agent",
+		Long: `Print the flight recorder: the last inputs and decisions of the agent, oldest first. It can be read even when
+the agent's loop is stuck.`,
+		Example: "  patchbay events --last 50\n  patchbay events --follow\n  patchbay events --about 4f1c",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			selects := func(e inspect.Event) bool {
+				return about == "" || strings.Contains(e.Subject, about) || strings.Contains(e.Text, about)
+			}
+			return printEvents(ctx, cmd.OutOrStdout(), f.client(), eventsFlags{selects, follow, last, f.JSON})
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on as things happen")
+	cmd.Flags().StringVar(&about, "about", "", "only what is about this: an id or a part of one, a bridge, a word")
+	cmd.Flags().IntVarP(&last, "last", "n", 0, "only so many, the last ones")
+	return cmd
+}
+
+type eventsFlags struct {
+	selects func(inspect.Event) bool
+	follow  bool
+	last    int
+	json    bool
+}
+
+// followPause separates looks for new events.
+const followPause = 500 * time.Millisecond
+
+func printEvents(ctx context.Context, out io.Writer, c *admin.Client, f eventsFlags) error {
+	seen := uint64(0)
+	for {
+		events, err := c.EventsAfter(ctx, seen)
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+		if n := len(events); n > 0 {
+			seen = events[n-1].Seq
+		}
+		events = slices.DeleteFunc(events, func(e inspect.Event) bool { return !f.selects(e) })
+		if f.last > 0 && len(events) > f.last {
+			events = events[len(events)-f.last:]
+		}
+		f.last = 0 // of those before
+		for _, e := range events {
+			if f.json {
+				if err := writeLine(out, e); err != nil {
+					return err
+				}
+				continue
+			}
+			fmt.Fprintf(out, "%s  %-9s  %s\n", stamp(e.Time, time.Now()), e.Kind, describe(e))
+		}
+		if !f.follow {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(followPause):
+		}
+	}
+}
+
+// describe is an event in one line.
+func describe(e inspect.Event) string {
+	text := strings.ReplaceAll(e.Text, "\n", " ")
+	if e.Level == "warning" || e.Level == "error" {
+		text = strings.ToUpper(e.Level) + " " + text
+	}
+	if e.Count > 1 {
+		text += fmt.Sprintf("  (%d times in %s)", e.Count, short(e.Until.Sub(e.Time)))
+	}
+	return text
+}

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/patchbay-sdn/patchbay/internal/admin"
+	"github.com/patchbay-sdn/patchbay/internal/inspect"
+)
+
+// fakeAgent is a source with fixed documents.
+type fakeAgent struct {
+	status inspect.Status
+	ports  []inspect.Port
+	groups []inspect.Group
+	flows  []inspect.Flow
+	events []inspect.Event
+}
+
+func (f *fakeAgent) Status(context.Context) (inspect.Status, error) { return f.status, nil }
+func (f *fakeAgent) Ports(context.Context) ([]inspect.Port, error)  { return f.ports, nil }
+func (f *fakeAgent) Networks(context.Context) ([]inspect.Network, error) {
+	return []inspect.Network{{ID: "net", Type: "vxlan", Number: 77, VLAN: 1, Ports: []string{"p1"}, Endpoints: []string{"10.0.0.2"}, Stations: 3}}, nil
+}
+
+func (f *fakeAgent) Tunnels(context.Context) ([]inspect.Tunnel, error) {
+	return []inspect.Tunnel{{Name: "vxlan-0a000002", Type: "vxlan", Remote: "10.0.0.2", State: "failed", Error: "no route"}}, nil
+}
+func (f *fakeAgent) Groups(context.Context) ([]inspect.Group, error)       { return f.groups, nil }
+func (f *fakeAgent) Bridges(context.Context) ([]inspect.Bridge, error)     { return f.status.Bridges, nil }
+func (f *fakeAgent) Events(context.Context) ([]inspect.Event, error)       { return f.events, nil }
+func (f *fakeAgent) Flows(context.Context, string) ([]inspect.Flow, error) { return f.flows, nil }
+
+var noon = time.Date(2026, 11, 15, 12, 0, 0, 0, time.Local)
+
+func exampleAgent() *fakeAgent {
+	return &fakeAgent{
+		status: inspect.Status{
+			Host: "hv1", Version: "1.2.3", PID: 4711, Started: noon.Add(-75 * time.Minute), Firewall: "openvswitch",
+			Reasons: []string{"the broker cannot be reached: connection refused"}, SyncedAt: noon.Add(-time.Hour),
+			Switch: inspect.Peer{Up: true, Since: noon.Add(-75 * time.Minute), Detail: "Open vSwitch 3.1.0"},
+			Broker: inspect.Peer{Since: noon.Add(-90 * time.Second), Error: "connection refused"},
+			Server: inspect.Peer{Up: true, Since: noon.Add(-74 * time.Minute), Detail: "zed"},
+			Bridges: []inspect.Bridge{
+				{Name: "br-int", Role: "integration", Connected: true, Wanted: 120, Present: 121, Foreign: 1, Repaired: 2},
+				{Name: "br-ex", Role: "physical", Physical: "physnet1", Connected: true, Wanted: 4, Present: 4},
+			},
+			Ports:  map[string]int{"wired": 12, "dead": 1},
+			Errors: []inspect.Event{{Time: noon.Add(-90 * time.Second), Level: "warning", Kind: "log", Text: "connection to the broker lost addr=a:5672"}},
+		},
+		ports: []inspect.Port{
+			{
+				ID: "4f1c-1", Name: "web", State: "wired", Reason: "bound to this host", Interface: "tap4f1c", OFPort: 7, MAC: "fa:16:3e:00:00:01",
+				Addresses: []string{"10.1.0.5"}, Network: "net", Segment: "vxlan 77", VLAN: 3, Owner: "compute:nova", Device: "vm1", Secured: true,
+				Filtered: true, Groups: []string{"g1"}, Status: "ACTIVE", Told: "up", Settled: true, Flows: 60, Revision: 9,
+				Timeline: inspect.Timeline{Plugged: noon, Answered: noon.Add(80 * time.Millisecond), Settled: noon.Add(130 * time.Millisecond), Reported: noon.Add(time.Second)},
+				Counters: &inspect.Counters{RxPackets: 5, RxBytes: 400, TxDropped: 2},
+			},
+			{ID: "9abc-2", State: "dead", Reason: "the server does not know it", Interface: "tap9abc", OFPort: 8},
+		},
+		groups: []inspect.Group{{ID: "g1", Name: "default", Known: true, Ports: []string{"4f1c-1"}, Rules: []inspect.Rule{
+			{ID: "r1", Direction: "ingress", EtherType: "IPv4", Protocol: "tcp", Text: "allow tcp/22 from 10.0.0.0/8"},
+			{ID: "r2", Direction: "egress", EtherType: "IPv4", Group: "g1", Members: 4, Text: "allow everything to members of group g1 (IPv4)"},
+		}}},
+		events: []inspect.Event{
+			{Seq: 1, Time: noon, Kind: "push", Text: "Port updated, not of this host", Count: 40, Until: noon.Add(2 * time.Second)},
+			{Seq: 2, Time: noon, Kind: "port", Text: "port 4f1c-1 is wired, bound to this host", Subject: "4f1c-1"},
+			{Seq: 3, Time: noon, Kind: "log", Level: "error", Text: "flow refused, trying again"},
+		},
+	}
+}
+
+// served answers for a source on a socket, whose path is returned.
+func served(t *testing.T, src inspect.Source, opts admin.Options) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := admin.Listen(t.Context(), path, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- admin.New(src, opts).Serve(ctx, l) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return path
+}
+
+// run is the command line, with its output and its exit status.
+func run(t *testing.T, args ...string) (string, int) {
+	t.Helper()
+	root := newRootCommand()
+	var out bytes.Buffer
+	root.SetOut(&out)
+	root.SetErr(&out)
+	root.SetArgs(args)
+	if err := root.Execute(); err != nil {
+		return out.String() + err.Error(), exitStatus(err)
+	}
+	return out.String(), 0
+}
+
+func TestStatusText(t *testing.T) {
+	var out bytes.Buffer
+	s := exampleAgent().status
+	writeStatus(&out, &s, noon)
+	want := `hv1  NOT IN SYNC, but what is known is wired; traffic goes on
+  - the broker cannot be reached: connection refused
+
+agent     patchbay 1.2.3, pid 4711  up 1 h 15 min
+switch    Open vSwitch 3.1.0        for 1 h 15 min
+broker    DOWN: connection refused  since 1 min 30 s
+server    zed                       for 1 h 14 min
+firewall  openvswitch               
+ports     12 wired, 1 dead          
+
+BRIDGE  ROLE               STATE      FLOWS    PENDING  FOREIGN  REPAIRED
+br-int  integration        connected  120/120  0        1        2
+br-ex   physical physnet1  connected  4/4      0        0        0
+
+last warnings and errors (patchbay events shows what led to them):
+  11:58:30.000  WARNING connection to the broker lost addr=a:5672
+`
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestPortText(t *testing.T) {
+	var out bytes.Buffer
+	writePort(&out, exampleAgent().ports[0], noon)
+	want := `port 4f1c-1  WIRED: bound to this host
+
+name         web
+interface    tap4f1c ofport 7
+network      net as vxlan 77
+local VLAN   3
+addresses    fa:16:3e:00:00:01 10.1.0.5
+device       compute:nova vm1
+security     filtered by groups g1
+flows        60
+server       says ACTIVE was told up revision 9
+from the VM  5 packets, 400 bytes, 0 dropped
+to the VM    0 packets, 0 bytes, 2 dropped
+
+timeline
+  12:00:00.000  plugged in, or seen first       +0 ms
+  12:00:00.080  the server told about it        +80 ms
+  12:00:00.130  flows and rows in place         +50 ms
+  12:00:01.000  the server knows that it is up  +870 ms
+`
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestCommandsOnASocket(t *testing.T) {
+	src := exampleAgent()
+	socket := served(t, src, admin.Options{})
+	tests := []struct {
+		args   []string
+		status int
+		want   []string
+	}{
+		{[]string{"status"}, 2, []string{"NOT IN SYNC"}},
+		{[]string{"ports"}, 0, []string{"4f1c-1  web", "9abc-2  -", "the server does not know it"}},
+		{[]string{"ports", "--state", "dead"}, 0, []string{"9abc-2"}},
+		{[]string{"port", "web"}, 0, []string{"port 4f1c-1  WIRED"}},
+		{[]string{"port", "4f"}, 0, []string{"port 4f1c-1  WIRED"}},
+		{[]string{"port", "nonsense"}, 1, []string{`no port here is called "nonsense"`}},
+		{[]string{"networks"}, 0, []string{"net", "vxlan", "77"}},
+		{[]string{"tunnels"}, 0, []string{"vxlan-0a000002", "failed", "no route"}},
+		{[]string{"groups"}, 0, []string{"g1", "default", "known"}},
+		{[]string{"group", "default"}, 0, []string{"allow tcp/22 from 10.0.0.0/8", "ports here: 4f1c-1"}},
+		{[]string{"events"}, 0, []string{"(40 times in 2.0 s)", "ERROR flow refused"}},
+		{[]string{"events", "--about", "4f1c"}, 0, []string{"port 4f1c-1 is wired"}},
+		{[]string{"__complete", "port", "4"}, 0, []string{"4f1c-1\twired web 10.1.0.5"}},
+		{[]string{"__complete", "group", "d"}, 0, []string{"default"}},
+	}
+	for _, tt := range tests {
+		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
+			t.Setenv(socketVariable, socket)
+			out, status := run(t, tt.args...)
+			if status != tt.status {
+				t.Errorf("status %d, want %d:\n%s", status, tt.status, out)
+			}
+			for _, part := range tt.want {
+				if !strings.Contains(out, part) {
+					t.Errorf("no %q in:\n%s", part, out)
+				}
+			}
+		})
+	}
+	out, _ := run(t, "ports", "--socket", socket, "--state", "dead")
+	if strings.Contains(out, "4f1c") {
+		t.Errorf("a wired port among the dead:\n%s", out)
+	}
+	for _, name := range []string{"ports", "networks", "tunnels", "groups", "status"} {
+		out, _ := run(t, name, "--socket", socket, "--json")
+		if !json.Valid([]byte(out)) {
+			t.Errorf("%s --json: %s", name, out)
+		}
+	}
+	src.status.InSync, src.status.Reasons = true, nil
+	if out, status := run(t, "status", "--socket", socket); status != 0 || !strings.Contains(out, "hv1  in sync") {
+		t.Errorf("status %d:\n%s", status, out)
+	}
+}
+
+func TestNoAgentToAsk(t *testing.T) {
+	out, status := run(t, "status", "--socket", filepath.Join(t.TempDir(), "none"))
+	if status != 1 || !strings.Contains(out, "is the agent running") {
+		t.Errorf("status %d: %s", status, out)
+	}
+}
+
+// Following ends with its context, and shows what comes.
+func TestFollowEvents(t *testing.T) {
+	src := exampleAgent()
+	c := admin.NewClient(served(t, src, admin.Options{}))
+	ctx, cancel := context.WithTimeout(t.Context(), 3*followPause)
+	defer cancel()
+	var out bytes.Buffer
+	err := printEvents(ctx, &out, c, eventsFlags{selects: func(inspect.Event) bool { return true }, follow: true, last: 1})
+	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	if got := out.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "flow refused") {
+		t.Errorf("printed %q", got)
+	}
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/patchbay-sdn/patchbay/internal/admin"
+	"github.com/patchbay-sdn/patchbay/internal/inspect"
+)
+
+func newStatusCommand() *cobra.Command {
+	var f askFlags
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Say whether the agent is in sync, and if not, why",
+		Long: `Say whether the agent is in sync, and if not, why: what it waits for, what is pending, what went wrong last.
+
+Exit status:
+  0  in sync: everything is as the server wants it, and the server knows
+  1  the agent cannot be asked
+  2  not in sync; the reasons are printed`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := f.client().Status(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if f.JSON {
+				err = writeJSON(cmd.OutOrStdout(), s)
+			} else {
+				writeStatus(cmd.OutOrStdout(), &s, time.Now())
+			}
+			if err == nil && !s.InSync {
+				err = quiet{2}
+			}
+			return err
+		},
+	}
+	f.add(cmd)
+	return cmd
+}
+
+// quiet ends a command with a status whose reason has been printed already.
+type quiet struct{ status int }
+
+func (e quiet) Error() string   { return "" }
+func (e quiet) ExitStatus() int { return e.status }
+
+func writeStatus(out io.Writer, s *inspect.Status, now time.Time) {
+	verdict := "in sync"
+	if !s.InSync {
+		verdict = "NOT IN SYNC"
+		if ready, _ := admin.Ready(s); ready {
+			verdict = "NOT IN SYNC, but what is known is wired; traffic goes on"
+		}
+	}
+	fmt.Fprintf(out, "%s  %s\n", s.Host, verdict)
+	for _, r := range s.Reasons {
+		fmt.Fprintf(out, "  - %s\n", r)
+	}
+	fmt.Fprintln(out)
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "agent\tpatchbay %s, pid %d\tup %s\n", s.Version, s.PID, ago(s.Started, now))
+	writePeer(w, "switch", s.Switch, now)
+	writePeer(w, "broker", s.Broker, now)
+	writePeer(w, "server", s.Server, now)
+	fmt.Fprintf(w, "firewall\t%s\t\n", s.Firewall)
+	fmt.Fprintf(w, "ports\t%s\t\n", states(s.Ports))
+	p := s.Pending
+	if p != (inspect.Pending{}) {
+		fmt.Fprintf(w, "pending\t%d rows, %d flows, %d port details, %d group details, %d reports\t\n", p.Rows, p.Flows, p.Details, p.Items, p.Reports)
+	}
+	if s.Remembered {
+		fmt.Fprintln(w, "memory\tthe server has not spoken about some ports; what it told an earlier run is in force\t")
+	}
+	_ = w.Flush()
+	fmt.Fprintln(out)
+	writeBridges(out, s.Bridges)
+	if n := len(s.Errors); n > 0 {
+		fmt.Fprintf(out, "\nlast warnings and errors (patchbay events shows what led to them):\n")
+		for _, e := range s.Errors[max(0, n-maxShownErrors):] {
+			fmt.Fprintf(out, "  %s  %s\n", stamp(e.Time, now), describe(e))
+		}
+	}
+}
+
+// maxShownErrors is how many of the last errors fit on a screen.
+const maxShownErrors = 5
+
+func writePeer(w io.Writer, name string, p inspect.Peer, now time.Time) {
+	switch {
+	case p.Up:
+		fmt.Fprintf(w, "%s\t%s\tfor %s\n", name, p.Detail, ago(p.Since, now))
+	case p.Since.IsZero():
+		fmt.Fprintf(w, "%s\tnot seen yet\t\n", name)
+	default:
+		fmt.Fprintf(w, "%s\tDOWN: %s\tsince %s\n", name, p.Error, ago(p.Since, now))
+	}
+}
+
+func writeBridges(out io.Writer, bridges []inspect.Bridge) {
+	w := newTable(out, "BRIDGE", "ROLE", "STATE", "FLOWS", "PENDING", "FOREIGN", "REPAIRED")
+	for _, b := range bridges {
+		role, state := b.Role, "connected"
+		if b.Physical != "" {
+			role += " " + b.Physical
+		}
+		if !b.Connected {
+			state = "DOWN " + b.Error
+		}
+		w.row(b.Name, role, state, fmt.Sprintf("%d/%d", b.Wanted-min(b.Pending, b.Wanted), b.Wanted), b.Pending, b.Foreign, b.Repaired)
+	}
+	w.flush()
+}
+
+// states is "12 wired, 1 dead".
+func states(counts map[string]int) string {
+	if len(counts) == 0 {
+		return "none"
+	}
+	parts := make([]string, 0, len(counts))
+	for _, s := range slices.SortedFunc(maps.Keys(counts), func(a, b string) int { return counts[b] - counts[a] }) {
+		parts = append(parts, fmt.Sprintf("%d %s", counts[s], s))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// ago is a duration that fits a table: 3 d 4 h, 12 min, 5 s, 80 ms.
+func ago(t, now time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return short(now.Sub(t))
+}
+
+func short(d time.Duration) string {
+	switch {
+	case d >= 48*time.Hour:
+		return fmt.Sprintf("%d d %d h", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
+	case d >= time.Hour:
+		return fmt.Sprintf("%d h %d min", d/time.Hour, d%time.Hour/time.Minute)
+	case d >= time.Minute:
+		return fmt.Sprintf("%d min %d s", d/time.Minute, d%time.Minute/time.Second)
+	case d >= time.Second:
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	}
+	return fmt.Sprintf("%d ms", d.Milliseconds())
+}
+
+// stamp is the time of day, with the date when it was another day.
+func stamp(t, now time.Time) string {
+	t = t.Local()
+	if now.Sub(t) > 24*time.Hour {
+		return t.Format("2006-01-02 15:04:05")
+	}
+	return t.Format("15:04:05.000")
+}
+
+// table prints aligned columns.
+type table struct{ w *tabwriter.Writer }
+
+func newTable(out io.Writer, heads ...string) table {
+	t := table{tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)}
+	fmt.Fprintln(t.w, strings.Join(heads, "\t"))
+	return t
+}
+
+func (t table) row(cells ...any) {
+	for i, c := range cells {
+		if i > 0 {
+			fmt.Fprint(t.w, "\t")
+		}
+		text := strings.NewReplacer("\n", " ", "\t", " ").Replace(fmt.Sprint(c))
+		if text == "" {
+			text = "-"
+		}
+		fmt.Fprint(t.w, text)
+	}
+	fmt.Fprintln(t.w)
+}
+
+func (t table) flush() { _ = t.w.Flush() }
