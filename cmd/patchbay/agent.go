@@ -111,6 +111,7 @@ func startAgent(ctx context.Context, o *options.Options, log *slog.Logger, level
 		Link: agent.Supervised(func(ctx context.Context, bridge string) (*openflow.Conn, error) {
 			return openflow.Dial(ctx, openflow.MgmtSocket(bridge), openflow.Config{})
 		}),
+		Statistics: database.Statistics,
 		Conntrack:  connections,
 		Extensions: extensions(o),
 		Snapshot:   filepath.Join(o.Default.StatePath, "patchbay.snapshot"),

@@ -71,6 +71,8 @@ type Config struct {
 	Settings pipeline.Settings
 	// Link keeps a connection to a bridge, given by its name, until ctx ends; then it closes the channel.
 	Link func(ctx context.Context, bridge string) <-chan Link
+	// Statistics reads the counters of interfaces, by the interface's name and theirs, for people who ask; nil: nobody can.
+	Statistics func(ctx context.Context) (map[string]map[string]int, error)
 	// Conntrack is told which connections are not allowed any more; nil when nothing is filtered.
 	Conntrack Conntrack
 	// Extensions are made over the agent's world, in this order.

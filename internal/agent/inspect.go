@@ -376,9 +376,11 @@ func (a *Agent) Ports(ctx context.Context) ([]inspect.Port, error) {
 	if err != nil {
 		return nil, err
 	}
+	counters := a.counters(ctx)
 	out := make([]inspect.Port, len(copies))
 	for i := range copies {
 		out[i] = copies[i].document()
+		out[i].Counters = counters(out[i].Interface)
 	}
 	return out, nil
 }

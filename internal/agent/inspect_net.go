@@ -99,12 +99,14 @@ func (a *Agent) Tunnels(ctx context.Context) ([]inspect.Tunnel, error) {
 			all = append(all, c)
 		}
 	})
+	counters := a.counters(ctx)
 	out := make([]inspect.Tunnel, len(all))
 	for i, c := range all {
 		e := c.endpoint
 		out[i] = inspect.Tunnel{
 			Name: world.TunnelName(e), Type: e.Type, Remote: e.IP.String(), OFPort: c.ofport, Error: c.err, State: "up",
 			Networks: append(uses[e], uses[world.Endpoint{Type: e.Type}]...),
+			Counters: counters(world.TunnelName(e)),
 		}
 		switch {
 		case !c.there:

@@ -79,6 +79,7 @@ func (h *Host) exampleReach(ports int) {
 	}
 	for i := range map[int]int{10: 5, 200: 14, 1000: 120}[ports] {
 		t := inspect.Tunnel{Name: fmt.Sprintf("vxlan-0a0000%02x", i+2), Type: "vxlan", Remote: fmt.Sprintf("10.0.0.%d", i+2), OFPort: uint32(i + 2), State: "up"}
+		t.Counters = &inspect.Counters{RxPackets: int64(i+1) * 70001, RxBytes: int64(i+1) * 70001 * 900, TxPackets: int64(i+1) * 61003, TxBytes: int64(i+1) * 61003 * 880}
 		for j := range h.Networks {
 			if n := &h.Networks[j]; n.Type == "vxlan" && (i+j)%(2+i%3) == 0 {
 				t.Networks = append(t.Networks, n.ID)

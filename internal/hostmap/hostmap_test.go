@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -441,6 +443,24 @@ func TestRead(t *testing.T) {
 		if _, err := Read(t.Context(), &source{host: want, refuses: name}, want.Time); !errors.Is(err, errRefused) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s refused: %v", name, err)
 		}
+	}
+}
+
+func TestHandler(t *testing.T) {
+	h := exampleHost(10)
+	now := func() time.Time { return h.Time }
+	w := httptest.NewRecorder()
+	Handler(&source{host: h}, now).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/map", http.NoBody))
+	if w.Code != http.StatusOK || w.Body.String() != render(t, h) {
+		t.Errorf("status %d, %d bytes", w.Code, w.Body.Len())
+	}
+	if got := w.Header(); got.Get("Content-Type") != "text/html; charset=utf-8" || !strings.HasPrefix(got.Get("Content-Security-Policy"), "default-src 'none'") {
+		t.Errorf("header %v", got)
+	}
+	w = httptest.NewRecorder()
+	Handler(&source{host: h, refuses: "groups"}, now).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/map", http.NoBody))
+	if w.Code != http.StatusServiceUnavailable || strings.Contains(w.Body.String(), "<html") {
+		t.Errorf("a failed question is answered %d %s", w.Code, w.Body)
 	}
 }
 

@@ -71,14 +71,14 @@ func since(then, now time.Time) string {
 	return count(int(d/(24*time.Hour)), "day")
 }
 
-// traffic writes a port's counters. The switch receives what the port sends.
-func traffic(c *inspect.Counters) string {
+// traffic writes counters, with the words for what the switch received and what it sent. It receives what a port sends.
+func traffic(c *inspect.Counters, rx, tx string) string {
 	if c == nil {
 		return ""
 	}
-	return fmt.Sprintf("sent %s in %s packets (%s dropped)\nreceived %s in %s packets (%s dropped)",
-		size(c.RxBytes), number(c.RxPackets), number(c.RxDropped),
-		size(c.TxBytes), number(c.TxPackets), number(c.TxDropped))
+	return fmt.Sprintf("%s %s in %s packets (%s dropped)\n%s %s in %s packets (%s dropped)",
+		rx, size(c.RxBytes), number(c.RxPackets), number(c.RxDropped),
+		tx, size(c.TxBytes), number(c.TxPackets), number(c.TxDropped))
 }
 
 // lines joins what is not empty.

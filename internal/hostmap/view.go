@@ -220,7 +220,7 @@ func portTip(x *port, groups map[string]string) string {
 		dots(x.Segment, labelled("network", short(x.Network)), vlan),
 		dots(x.Interface, ofport, flows, x.Owner),
 		security,
-		traffic(x.Counters),
+		traffic(x.Counters, "sent", "received"),
 		dots(labelled("the server says", x.Status), labelled("was told", x.Told), took),
 		labelled("port", x.ID),
 	)
@@ -243,7 +243,7 @@ func newFar(t inspect.Tunnel) far {
 	if t.OFPort != 0 {
 		ofport = fmt.Sprintf("OpenFlow port %d", t.OFPort)
 	}
-	f.Tip = lines(fmt.Sprintf("tunnel to %s is %s", f.Name, t.State)+labelled(":", t.Error), dots(f.Type, f.Detail), dots(t.Name, ofport))
+	f.Tip = lines(fmt.Sprintf("tunnel to %s is %s", f.Name, t.State)+labelled(":", t.Error), dots(f.Type, f.Detail), dots(t.Name, ofport), traffic(t.Counters, "from there", "to there"))
 	return f
 }
 

@@ -197,6 +197,8 @@ type Tunnel struct {
 	State    string   `json:"state"`
 	Error    string   `json:"error,omitempty"`
 	Networks []string `json:"networks,omitempty"`
+	// Counters are of what came and went by it.
+	Counters *Counters `json:"counters,omitempty"`
 }
 
 // Group is a security group of ports here.

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ovsdb_test
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+)
+
+func TestStatistics(t *testing.T) {
+	for answer, want := range map[string]string{
+		`[{"rows": [{"name": "tap0", "statistics": ["map",[["rx_bytes",9007199254740993],["rx_packets",2]]]}, {"name": "tap1", "statistics": ["map",[]]}]}]`: "",
+		`[{"rows": [{"name": "tap0", "statistics": ["map",[["rx_bytes","x"]]]}]}]`:                                                                           "tap0",
+		`[{"rows": [{"statistics": 5}]}]`:   "name",
+		`[{"error": "not allowed"}]`:        "not allowed",
+		`[]`:                                "answers",
+		`[{"rows": []}, {"error": "late"}]`: "answers",
+	} {
+		var asked string
+		s := &fakeServer{handle: func(_ *fakeConn, method string, params []json.RawMessage) (any, string) {
+			if method == "transact" {
+				asked = string(params[1])
+				return json.RawMessage(answer), ""
+			}
+			return dump(txn1, oneBridge), ""
+		}}
+		inBubble(t, s, ovsdb.Config{}, func(t *testing.T, f *follower) {
+			if _, err := f.client.Statistics(t.Context()); !errors.Is(err, ovsdb.ErrDisconnected) {
+				t.Errorf("before the connection: %v", err)
+			}
+			synctest.Wait()
+			got, err := f.client.Statistics(t.Context())
+			if want != "" {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("%s: %v, %v", answer, got, err)
+				}
+				return
+			}
+			if diff := cmp.Diff(map[string]map[string]int{"tap0": {"rx_bytes": 9007199254740993, "rx_packets": 2}, "tap1": nil}, got); diff != "" || err != nil {
+				t.Error(err, diff)
+			}
+			if asked != `{"where":[],"op":"select","table":"Interface","columns":["name","statistics"]}` {
+				t.Errorf("asked %s", asked)
+			}
+		})
+	}
+}
