@@ -8,9 +8,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"sync"
+	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/admin"
+	"github.com/patchbay-sdn/patchbay/internal/hostmap"
 	"github.com/patchbay-sdn/patchbay/internal/inspect"
 	"github.com/patchbay-sdn/patchbay/internal/options"
 )
@@ -21,6 +24,7 @@ func serveAdmin(ctx context.Context, src inspect.Source, o *options.Options, cur
 	var wg sync.WaitGroup
 	server := admin.New(src, admin.Options{
 		Settings: func() ([]byte, error) { return maskedConfig(current()) },
+		Pages:    map[string]http.Handler{mapPath: hostmap.Handler(src, time.Now)},
 	})
 	serve := func(l net.Listener, s *admin.Server) {
 		wg.Go(func() {

@@ -25,8 +25,13 @@ type askFlags struct {
 
 // add declares them.
 func (f *askFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.Socket, "socket", "", "socket of the agent (default $"+socketVariable+", else that of the configuration on this host)")
+	f.addSocket(cmd)
 	cmd.Flags().BoolVar(&f.JSON, "json", false, "print JSON")
+}
+
+// addSocket declares the one of commands that print no documents.
+func (f *askFlags) addSocket(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.Socket, "socket", "", "socket of the agent (default $"+socketVariable+", else that of the configuration on this host)")
 }
 
 // client is the way to the agent.

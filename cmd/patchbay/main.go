@@ -44,7 +44,7 @@ func newRootCommand() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newAgentCommand(), newConfigCommand(), newFlowsCommand())
+	root.AddCommand(newAgentCommand(), newConfigCommand(), newFlowsCommand(), newMapCommand())
 	root.AddCommand(newShowCommands()...)
 	return root
 }

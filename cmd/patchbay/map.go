@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/patchbay-sdn/patchbay/internal/hostmap"
+	"github.com/patchbay-sdn/patchbay/internal/inspect"
+)
+
+// mapPath is where the agent itself serves the page.
+const mapPath = "/v1/map"
+
+func newMapCommand() *cobra.Command {
+	var f askFlags
+	var file string
+	cmd := &cobra.Command{
+		Use:   "map",
+		Short: "Draw the host as a page: ports, bridges, tunnels, and what is wrong with them",
+		Long: `Draw the host as one HTML page: its ports by network, the bridges that join them, the hosts and physical
+networks that they reach, coloured by state, with counters and reasons on hover, and a list of what is wrong.
+
+The page loads nothing from anywhere, so it can be kept, sent and printed. It names ports and addresses.`,
+		Example: `  patchbay map -o hv1.html
+  ssh hv1 patchbay map >hv1.html`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runMap(cmd.Context(), f.client(), file, cmd.OutOrStdout())
+		},
+	}
+	f.addSocket(cmd)
+	cmd.Flags().StringVarP(&file, "output", "o", "", "write to this file (default: standard output)")
+	return cmd
+}
+
+// runMap writes the page when it is complete, so that an agent which does not answer leaves an older file as it is.
+func runMap(ctx context.Context, from inspect.Source, file string, out io.Writer) error {
+	if file == "" && isTerminal(out) {
+		return errors.New("the page is for a browser, not for a terminal: give -o FILE")
+	}
+	h, err := hostmap.Read(ctx, from, time.Now())
+	if err != nil {
+		return err
+	}
+	var page bytes.Buffer
+	if err := hostmap.Render(&page, h); err != nil {
+		return err
+	}
+	if file == "" {
+		_, err = page.WriteTo(out)
+	} else {
+		err = os.WriteFile(file, page.Bytes(), 0o640)
+	}
+	if err != nil {
+		return fmt.Errorf("writing the map: %w", err)
+	}
+	return nil
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}
