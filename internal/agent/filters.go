@@ -17,7 +17,6 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 	"github.com/patchbay-sdn/patchbay/openflow"
-	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
 
 // filters is what has been asked about security groups, their members and address groups. It is owned by the loop.
@@ -132,8 +131,7 @@ func (a *Agent) pullItems(ctx context.Context, kind neutron.Kind, items []world.
 func (a *Agent) itemsCame(e itemsAnswered) {
 	a.filters.asking--
 	now := time.Now()
-	var refused *messaging.RemoteError
-	if errors.As(e.err, &refused) && len(e.items) > 1 {
+	if refused(e.err) && len(e.items) > 1 {
 		// One of them may be what the server stumbles over: ask by halves, at once.
 		for _, item := range e.items {
 			a.filters.sizes[item.String()] = (len(e.items) + 1) / 2
@@ -144,7 +142,7 @@ func (a *Agent) itemsCame(e itemsAnswered) {
 	const failed, bad = "the server does not tell what filters need, asking again", "the server tells what cannot be read"
 	if e.err != nil {
 		for _, item := range e.items {
-			a.filters.retries.fail(item.String(), now)
+			a.filters.retries.unanswered(item.String(), now, e.err)
 		}
 		a.world.NoAnswer(e.items)
 		a.repeats.log(a.log, slog.LevelWarn, failed, "first", e.items[0].String(), "of", len(e.items), "err", e.err)

@@ -5,7 +5,6 @@ package agent
 import (
 	"cmp"
 	"context"
-	"errors"
 	"log/slog"
 	"maps"
 	"slices"
@@ -14,7 +13,6 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/world"
-	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
 
 // ports is what has been asked and told about ports. It is owned by the loop.
@@ -120,7 +118,7 @@ func (a *Agent) askMissing(ctx context.Context) {
 		}
 	}
 	a.world.Unanswered(early)
-	if len(ready) == 0 && a.ports.asking == 0 {
+	if len(ready)+len(early) == 0 && a.ports.asking == 0 {
 		a.ports.perCall = firstPerCall
 	}
 	for _, ids := range a.questions(ready) {
@@ -157,8 +155,7 @@ func (a *Agent) questions(ids []string) [][]string {
 func (a *Agent) answered(e askedAbout) {
 	a.ports.asking--
 	now := time.Now()
-	var refused *messaging.RemoteError
-	if errors.As(e.err, &refused) && len(e.ids) > 1 {
+	if refused(e.err) && len(e.ids) > 1 {
 		// One of them may be what the server stumbles over, and the others must not wait for it: ask by halves, at once.
 		for _, id := range e.ids {
 			a.ports.groups[id] = (len(e.ids) + 1) / 2
@@ -167,6 +164,9 @@ func (a *Agent) answered(e askedAbout) {
 		return
 	}
 	if e.err != nil {
+		if !refused(e.err) {
+			a.ports.perCall = maxPerCall // one question is enough to find out when the server is back
+		}
 		// Objects that could be read count nevertheless.
 		read := make([]string, 0, len(e.found))
 		for _, p := range e.found {
@@ -176,7 +176,7 @@ func (a *Agent) answered(e askedAbout) {
 		var left []string
 		for _, id := range e.ids {
 			if !slices.Contains(read, id) {
-				a.ports.retries.fail(id, now)
+				a.ports.retries.unanswered(id, now, e.err)
 				left = append(left, id)
 			}
 		}
@@ -328,7 +328,7 @@ func (a *Agent) reportedPorts(e toldAbout) {
 	confirm := func(ids []string, s status) {
 		for _, id := range ids {
 			if e.err != nil || failed[id] {
-				a.ports.retries.fail(id, now)
+				a.ports.retries.unanswered(id, now, e.err)
 				continue
 			}
 			a.ports.retries.forget(id)

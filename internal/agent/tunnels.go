@@ -47,7 +47,7 @@ const (
 func (a *Agent) tunnelsSynced(e synced) {
 	if e.err != nil {
 		a.tunnels[e.tunnelType] = tunnelUnsynced
-		wait := a.tunnelRetries.fail(e.tunnelType, time.Now())
+		wait := a.tunnelRetries.unanswered(e.tunnelType, time.Now(), e.err)
 		a.repeats.log(a.log, slog.LevelWarn, "tunnels not synchronised, trying again", "type", e.tunnelType, "err", e.err, "after", wait)
 		a.wakeUp(a.tunnelRetries.next())
 		return

@@ -283,6 +283,7 @@ func (s *Server) create(r *http.Request) (any, error) {
 		Ports   []PortSpec   `json:"ports"`
 		Group   *GroupSpec   `json:"security_group"`
 		Rule    *RuleSpec    `json:"security_group_rule"`
+		Rules   []RuleSpec   `json:"security_group_rules"`
 		Named   *struct {
 			Name      string   `json:"name"`
 			Project   string   `json:"tenant_id"`
@@ -318,6 +319,16 @@ func (s *Server) create(r *http.Request) (any, error) {
 	case body.Rule != nil:
 		rule, err := s.CreateRule(ctx, *body.Rule)
 		return shown(s, kind, rule, err, func(r *Rule) string { return r.ID })
+	case len(body.Rules) > 0:
+		list := []fields{}
+		for _, spec := range body.Rules {
+			rule, err := s.CreateRule(ctx, spec)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, rule.attributes())
+		}
+		return fields{"security_group_rules": list}, nil
 	case body.Named != nil:
 		g, err := s.CreateAddressGroup(ctx, body.Named.Name, body.Named.Project, body.Named.Addresses...)
 		return shown(s, kind, g, err, func(g *AddressGroup) string { return g.ID })
