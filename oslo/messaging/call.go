@@ -31,6 +31,9 @@ const (
 	// before the broker confirmed the request; if the request arrived nevertheless, its reply is waiting in our queue,
 	// and sending again would run the method twice on servers that do not recognise the repetition.
 	resendGrace = 500 * time.Millisecond
+	// nobodyPause separates, on average, attempts to call a topic that nobody listens to: after a restart of the broker we
+	// may be back before the servers, and a message that reaches no queue is lost.
+	nobodyPause = 500 * time.Millisecond
 )
 
 // Call runs a method on a server and waits for its result, which is decoded into result unless that is nil. Args must
@@ -97,6 +100,7 @@ func (c *Client) call(ctx context.Context, t Target, method string, args any) (*
 	if err != nil {
 		return nil, err
 	}
+	m.mandatory = true
 	if deadline, ok := ctx.Deadline(); ok {
 		m.expires = func() string { return strconv.FormatInt(max(time.Until(deadline).Milliseconds(), 1), 10) }
 	}
@@ -123,14 +127,20 @@ func (c *Client) exchange(ctx context.Context, m *outgoing, replies chan *wire) 
 		if err != nil {
 			return nil, err
 		}
-		_, dc, err := s.post(ctx, m)
+		p, dc, err := s.post(ctx, m)
 		if err == nil {
 			w, err := c.confirmedOrAnswered(ctx, dc, replies)
 			if w != nil || err != nil {
 				return w, err
 			}
-			if dc.Acked() {
+			if dc.Acked() && !p.wasReturned(m.id) {
 				return c.answer(ctx, replies, nil)
+			}
+			if dc.Acked() {
+				if err := pause(ctx, time.Duration((0.5+c.cfg.Rand())*float64(nobodyPause))); err != nil {
+					return nil, err
+				}
+				continue
 			}
 		}
 		lost := s.isDead()

@@ -51,6 +51,24 @@ func TestCallCastServe(t *testing.T) {
 	}
 }
 
+// TestCallBeforeTheServer: after a restart of the broker a client may be back before the server. Its call is not lost.
+func TestCallBeforeTheServer(t *testing.T) {
+	noLeaks(t)
+	client, _ := open(t, shared, "client", "early")
+	ctx := within(t, 20*time.Second)
+	done := make(chan error, 1)
+	go func() {
+		done <- client.Call(ctx, messaging.Target{Topic: "late"}, "echo", map[string]any{"value": 1}, nil)
+	}()
+	time.Sleep(time.Second)
+	server, _ := open(t, shared, "server", "s1")
+	serve(t, server, messaging.Service{Topics: []string{"late"}, Shared: true, Handler: echo})
+	began := time.Now()
+	if err := <-done; err != nil || time.Since(began) > 5*time.Second {
+		t.Errorf("%v after %v", err, time.Since(began))
+	}
+}
+
 // TestOneConnectionTwoQueues is about what the broker carries for an agent.
 func TestOneConnectionTwoQueues(t *testing.T) {
 	noLeaks(t)

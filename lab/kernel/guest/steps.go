@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // TCP ports of the second VM, and the UDP ports of probes.
@@ -66,6 +68,7 @@ func (c *cloud) steps() []step {
 		{"remote group: shut out by leaving", c.left},
 		{"agents stopped and started: 0 lost", func(ctx context.Context) (string, error) { return c.restarted(ctx, syscall.SIGTERM) }},
 		{"agents killed and started: 0 lost", func(ctx context.Context) (string, error) { return c.restarted(ctx, syscall.SIGKILL) }},
+		{"clock jumps back and ahead: 0 lost, groups change", c.clockJumps},
 		{"all of it without a lost upcall or a crash", c.clean},
 	}
 }
@@ -456,6 +459,30 @@ func (c *cloud) left(ctx context.Context) (string, error) {
 }
 
 func (c *cloud) restarted(ctx context.Context, sig syscall.Signal) (string, error) {
+	return c.undisturbed(func() error { return c.restartAll(ctx, sig) })
+}
+
+// clockJumps sets the machine's clock, and has agents do something each time. Only this machine has a clock of its own: the
+// switches' and agents' of the lab is everybody's.
+func (c *cloud) clockJumps(ctx context.Context) (string, error) {
+	return c.undisturbed(func() error {
+		for _, jump := range []time.Duration{-time.Hour, 25 * time.Hour, -24 * time.Hour} {
+			now := unix.NsecToTimeval(time.Now().Add(jump).UnixNano())
+			if err := unix.Settimeofday(&now); err != nil {
+				return fmt.Errorf("setting the clock: %w", err)
+			}
+			for _, do := range []func(context.Context) (string, error){c.joined, c.left} {
+				if _, err := do(ctx); err != nil {
+					return fmt.Errorf("after a jump by %v: %w", jump, err)
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// undisturbed sends packets that have to arrive, and such that must not, while something is done.
+func (c *cloud) undisturbed(while func() error) (string, error) {
 	good, err := startProbe(c.vms[0], c.vms[1], goodProbe)
 	if err != nil {
 		return "", err
@@ -464,7 +491,7 @@ func (c *cloud) restarted(ctx context.Context, sig syscall.Signal) (string, erro
 	if err != nil {
 		return "", err
 	}
-	failed := c.restartAll(ctx, sig)
+	failed := while()
 	sent, arrived, back := good.end()
 	tried, passed, _ := bad.end()
 	switch {
