@@ -5,6 +5,7 @@ package world
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
@@ -427,10 +428,23 @@ func (w *World) learn(d *neutron.Port) {
 	if p.Details != nil && d.Revision < p.Details.Revision {
 		return
 	}
-	p.moved = p.moved && !w.boundHere(d) || p.Details != nil && w.boundHere(p.Details) && w.leftBehind(d)
+	moved := p.moved && !w.boundHere(d) || p.Details != nil && w.boundHere(p.Details) && w.leftBehind(d)
+	if !p.Answered || moved != p.moved || !confirms(d, p.Details) {
+		w.touched[d.ID] = true
+	}
 	w.news++
-	p.Details, p.Answered, p.unknown, p.heard = d, true, false, w.news
-	w.touched[d.ID] = true
+	p.Details, p.moved, p.Answered, p.unknown, p.heard = d, moved, true, false, w.news
+}
+
+// confirms says whether the server tells no more than that a port, known before, is up. Every port that is reported comes
+// back so, and nothing follows from it.
+func confirms(d, before *neutron.Port) bool {
+	if before == nil || d.Status != "ACTIVE" {
+		return false
+	}
+	known := *before
+	known.Status, known.Revision = d.Status, d.Revision
+	return reflect.DeepEqual(&known, d)
 }
 
 // boundHere says whether the port's active binding is on this host.

@@ -150,6 +150,32 @@ func TestOlderRevisionsAreIgnored(t *testing.T) {
 	}
 }
 
+func TestConfirmationsCostNothing(t *testing.T) {
+	one := 1
+	for _, c := range []struct {
+		name    string
+		change  func(*neutron.Port)
+		settled bool
+	}{
+		{"up, as we said", func(p *neutron.Port) { p.Status = "ACTIVE" }, false},
+		{"taken down", func(p *neutron.Port) { p.Status = "DOWN" }, true},
+		{"up, and in a group", func(p *neutron.Port) { p.Status, p.SecurityGroupIDs = "ACTIVE", []string{"g"} }, true},
+		{"up, and bound elsewhere", func(p *neutron.Port) { p.Status, p.Bindings[0].Host = "ACTIVE", "hv2" }, true},
+	} {
+		w := plugged("br-int", &one, ovsdb.Interface{})
+		w.Ports(w.Missing(), []neutron.Port{bound(nil)})
+		w.Settle()
+		later := bound(func(p *neutron.Port) { p.Revision++; c.change(p) })
+		w.learn(&later)
+		if got := w.Settle(); len(got) > 0 != c.settled {
+			t.Errorf("%s: settled %v", c.name, got)
+		}
+		if got := w.Port("p1").Details; got.Status != later.Status || got.Revision != later.Revision {
+			t.Errorf("%s: not taken down: %+v", c.name, got)
+		}
+	}
+}
+
 func TestForeignPortsCostNoMemory(t *testing.T) {
 	one := 1
 	w := plugged("br-int", &one, ovsdb.Interface{})
