@@ -45,6 +45,7 @@ func newRootCommand() *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.AddCommand(newAgentCommand(), newConfigCommand(), newFlowsCommand(), newMapCommand())
+	root.AddCommand(newTraceCommand(), newExplainCommand())
 	root.AddCommand(newShowCommands()...)
 	return root
 }
