@@ -76,9 +76,9 @@ func traffic(c *inspect.Counters, rx, tx string) string {
 	if c == nil {
 		return ""
 	}
-	return fmt.Sprintf("%s %s in %s packets (%s dropped)\n%s %s in %s packets (%s dropped)",
-		rx, size(c.RxBytes), number(c.RxPackets), number(c.RxDropped),
-		tx, size(c.TxBytes), number(c.TxPackets), number(c.TxDropped))
+	return fmt.Sprintf("%s %s in %s (%s dropped)\n%s %s in %s (%s dropped)",
+		rx, size(c.RxBytes), count(int(c.RxPackets), "packet"), number(c.RxDropped),
+		tx, size(c.TxBytes), count(int(c.TxPackets), "packet"), number(c.TxDropped))
 }
 
 // lines joins what is not empty.

@@ -205,7 +205,7 @@ func portTip(x *port, groups map[string]string) string {
 	if x.Flows != 0 {
 		flows = count(x.Flows, "flow")
 	}
-	if t := x.Timeline; !t.Plugged.IsZero() && t.Settled.After(t.Plugged) {
+	if t := x.Timeline; x.Level == fine && !t.Plugged.IsZero() && t.Settled.After(t.Plugged) {
 		took = fmt.Sprintf("wired %.2g s after it was plugged in", t.Settled.Sub(t.Plugged).Seconds())
 	}
 	switch {
