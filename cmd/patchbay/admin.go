@@ -22,7 +22,9 @@ import (
 // and left shut: it is no reason not to wire ports. Wait returns when all answers have ended.
 func serveAdmin(ctx context.Context, src inspect.Source, o *options.Options, current func() *options.Options, log *slog.Logger) (wait func()) {
 	var wg sync.WaitGroup
+	metrics := admin.Metrics(src)
 	server := admin.New(src, admin.Options{
+		Metrics:  metrics,
 		Settings: func() ([]byte, error) { return maskedConfig(current()) },
 		Pages:    map[string]http.Handler{mapPath: hostmap.Handler(src, time.Now)},
 	})
@@ -39,6 +41,14 @@ func serveAdmin(ctx context.Context, src inspect.Source, o *options.Options, cur
 			log.Warn("the admin socket cannot be opened", "socket", path, "err", err)
 		} else {
 			serve(l, server)
+		}
+	}
+	if addr := o.Patchbay.MetricsListen; addr != "" {
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
+		if err != nil {
+			log.Warn("metrics cannot be served", "addr", addr, "err", err)
+		} else {
+			serve(l, admin.NewHealth(src, metrics))
 		}
 	}
 	return wg.Wait

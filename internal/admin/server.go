@@ -57,10 +57,7 @@ type Server struct {
 
 // New returns a server of what the source knows.
 func New(src inspect.Source, opts Options) *Server {
-	s := &Server{
-		src: src, opts: opts, mux: http.NewServeMux(),
-		turns: make(chan struct{}, maxRequests), large: make(chan struct{}, maxLarge),
-	}
+	s := newServer(src, opts)
 	s.mux.HandleFunc("GET /v1/status", one(src.Status))
 	s.mux.HandleFunc("GET /v1/ports", many(src.Ports))
 	s.mux.HandleFunc("GET /v1/ports/{ref}", s.port)
@@ -72,13 +69,26 @@ func New(src inspect.Source, opts Options) *Server {
 	s.mux.HandleFunc("GET /v1/flows", s.rarely(s.flows))
 	s.mux.HandleFunc("GET /v1/events", s.events)
 	s.mux.HandleFunc("GET /v1/config", s.config)
+	for path, h := range opts.Pages {
+		s.mux.Handle("GET "+path, s.rarely(h.ServeHTTP))
+	}
+	return s
+}
+
+// NewHealth returns a server that answers about health alone: livez, readyz and metrics. It tells nothing about ports.
+func NewHealth(src inspect.Source, metrics http.Handler) *Server {
+	return newServer(src, Options{Metrics: metrics})
+}
+
+func newServer(src inspect.Source, opts Options) *Server {
+	s := &Server{
+		src: src, opts: opts, mux: http.NewServeMux(),
+		turns: make(chan struct{}, maxRequests), large: make(chan struct{}, maxLarge),
+	}
 	s.mux.HandleFunc("GET /livez", s.livez)
 	s.mux.HandleFunc("GET /readyz", s.readyz)
 	if opts.Metrics != nil {
 		s.mux.Handle("GET /metrics", opts.Metrics)
-	}
-	for path, h := range opts.Pages {
-		s.mux.Handle("GET "+path, s.rarely(h.ServeHTTP))
 	}
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		fail(w, http.StatusNotFound, errors.New("no such document; see patchbay help"))

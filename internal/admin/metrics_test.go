@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admin
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/patchbay-sdn/patchbay/internal/inspect"
+)
+
+var update = flag.Bool("update", false, "write generated parts of files")
+
+const (
+	docsPath  = "../../docs/operations.md"
+	docsBegin = "<!-- This table is generated: go test ./internal/admin -run TestMetricsDocs -update -->\n"
+	docsEnd   = "<!-- end of the generated table -->\n"
+)
+
+// metricsTable is the part of docs/operations.md that lists the metrics.
+func metricsTable() string {
+	var b strings.Builder
+	b.WriteString("| metric | type | labels | meaning |\n|---|---|---|---|\n")
+	for _, m := range metrics() {
+		kind := map[prometheus.ValueType]string{gauge: "gauge", counter: "counter", histogram: "histogram"}[m.kind]
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", m.name, kind, strings.Join(m.labels, ", "), m.help)
+	}
+	return b.String()
+}
+
+// What docs/operations.md says about metrics is what there is.
+func TestMetricsDocs(t *testing.T) {
+	data, err := os.ReadFile(docsPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, found := strings.Cut(string(data), docsBegin)
+	have, after, ended := strings.Cut(rest, docsEnd)
+	if !found || !ended {
+		t.Fatalf("%s lacks the marks of the table of metrics", docsPath)
+	}
+	want := metricsTable()
+	if *update {
+		if err := os.WriteFile(docsPath, []byte(before+docsBegin+want+docsEnd+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if diff := cmp.Diff(want, have); diff != "" {
+		t.Errorf("run go test ./internal/admin -run TestMetricsDocs -update\n%s", diff)
+	}
+}
+
+var sample = regexp.MustCompile(`(?m)^(patchbay_\w+)(\{[^}]*\})? (\S+)$`)
+
+func TestMetrics(t *testing.T) {
+	src := example()
+	src.status.Totals = inspect.Totals{Messages: 10, Foreign: 7, Wired: inspect.Histogram{
+		Count: 3, Seconds: 4.5, Buckets: []inspect.Bucket{{Below: 1, Count: 2}, {Below: 5, Count: 3}},
+	}}
+	s := New(src, Options{Metrics: Metrics(src)})
+	code, text := request(s, "/metrics")
+	if code != 200 {
+		t.Fatal(code, text)
+	}
+	got := map[string]string{}
+	for _, m := range sample.FindAllStringSubmatch(text, -1) {
+		got[m[1]+m[2]] = m[3]
+	}
+	for name, want := range map[string]string{
+		"patchbay_alive": "1", "patchbay_in_sync": "1", "patchbay_ready": "1", `patchbay_info{host="hv1",version="1"}`: "1",
+		`patchbay_connected{peer="switch"}`: "1", `patchbay_connected{peer="broker"}`: "0",
+		`patchbay_ports{state="wired"}`: "1", `patchbay_ports{state="dead"}`: "0",
+		`patchbay_messages_total{about="elsewhere"}`: "7", `patchbay_messages_total{about="here"}`: "3",
+		`patchbay_port_wired_seconds_bucket{le="1"}`: "2", "patchbay_port_wired_seconds_count": "3",
+		`patchbay_bridge_connected{bridge="br-int"}`: "1",
+	} {
+		if got[name] != want {
+			t.Errorf("%s is %q, want %q", name, got[name], want)
+		}
+	}
+	// All that are declared are there.
+	for _, m := range metrics() {
+		if !strings.Contains(text, "# HELP "+m.name+" ") {
+			t.Errorf("%s is not scraped", m.name)
+		}
+	}
+	src.err = errors.New("the agent's loop does not answer")
+	_, text = request(s, "/metrics")
+	if !strings.Contains(text, "\npatchbay_alive 0\n") || strings.Contains(text, "patchbay_in_sync ") {
+		t.Errorf("a loop that does not answer:\n%s", text)
+	}
+}
+
+// Over TCP there is health, and nothing that tells about ports.
+func TestHealthAlone(t *testing.T) {
+	src := example()
+	s := NewHealth(src, Metrics(src))
+	for path, want := range map[string]int{"/livez": 200, "/readyz": 200, "/metrics": 200, "/v1/ports": 404, "/v1/config": 404, "/v1/flows": 404, "/": 404} {
+		if code, _ := request(s, path); code != want {
+			t.Errorf("%s: %d, want %d", path, code, want)
+		}
+	}
+}
+
+// Every metric that the dashboard and the alerts name exists.
+func TestDashboardAndAlerts(t *testing.T) {
+	var known []string
+	for _, m := range metrics() {
+		known = append(known, m.name)
+		if m.kind == histogram {
+			known = append(known, m.name+"_bucket", m.name+"_sum", m.name+"_count")
+		}
+	}
+	for _, path := range []string{"../../deploy/monitoring/dashboard.json", "../../deploy/monitoring/alerts.yaml"} {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := regexp.MustCompile(`patchbay_\w+`).FindAllString(string(data), -1)
+		if len(names) < 10 {
+			t.Errorf("%s names %d metrics", path, len(names))
+		}
+		for _, name := range names {
+			if !slices.Contains(known, name) {
+				t.Errorf("%s: there is no %s", path, name)
+			}
+		}
+	}
+}
+
+// alertsPath is where the alerts are.
+const alertsPath = "../../deploy/monitoring/alerts.yaml"
+
+// Each alert fires when what it is about is wrong, and none on a host that is well. The series are what an agent shows.
+func TestAlertsFire(t *testing.T) {
+	promtool, err := exec.LookPath("promtool")
+	if err != nil {
+		t.Skip("promtool is missing: apt-get install prometheus")
+	}
+	if out, err := exec.CommandContext(t.Context(), promtool, "check", "rules", alertsPath).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	well := map[string]string{
+		`patchbay_alive`: "1x60", `patchbay_bridge_connected{bridge="br-int"}`: "1x60", `patchbay_connected{peer="switch"}`: "1x60",
+		`patchbay_connected{peer="broker"}`: "1x60", `patchbay_connected{peer="server"}`: "1x60", `patchbay_ready`: "1x60", `patchbay_in_sync`: "1x60",
+		`patchbay_ports{state="wired"}`: "5x60", `patchbay_ports{state="dead"}`: "0x60", `patchbay_ports{state="waiting"}`: "0x60",
+		`patchbay_flows_refused_total`: "0x60", `patchbay_flows_repaired_total{bridge="br-int"}`: "0x60",
+		`patchbay_port_wired_seconds_bucket{le="10"}`: "0+1x60", `patchbay_port_wired_seconds_bucket{le="+Inf"}`: "0+1x60",
+		`patchbay_calls_total`: "0+2x60", `patchbay_calls_failed_total`: "0x60",
+	}
+	// What is different where something is wrong.
+	wrong := map[string]map[string]string{
+		"PatchbayLoopStuck":     {`patchbay_alive`: "0x60"},
+		"PatchbayBridgeDown":    {`patchbay_bridge_connected{bridge="br-int"}`: "0x60"},
+		"PatchbaySwitchDown":    {`patchbay_connected{peer="switch"}`: "0x60"},
+		"PatchbayBrokerDown":    {`patchbay_connected{peer="broker"}`: "0x60", `patchbay_connected{peer="server"}`: "0x60"},
+		"PatchbayServerDown":    {`patchbay_connected{peer="server"}`: "0x60"},
+		"PatchbayNotReady":      {`patchbay_ready`: "0x60"},
+		"PatchbayNotInSync":     {`patchbay_in_sync`: "0x60"},
+		"PatchbayPortsNotWired": {`patchbay_ports{state="waiting"}`: "2x60"},
+		"PatchbayDeadPorts":     {`patchbay_ports{state="dead"}`: "1x60"},
+		"PatchbayFlowsRefused":  {`patchbay_flows_refused_total`: "0+1x60"},
+		"PatchbayFight":         {`patchbay_flows_repaired_total{bridge="br-int"}`: "0+10x60"},
+		"PatchbayWiringSlow":    {`patchbay_port_wired_seconds_bucket{le="10"}`: "0x60", `patchbay_port_wired_seconds_bucket{le="60"}`: "0+1x60"},
+		"PatchbayCallsFail":     {`patchbay_calls_failed_total`: "0+1x60"},
+	}
+	data, err := os.ReadFile(alertsPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var alerts []string
+	for _, m := range regexp.MustCompile(`- alert: (\w+)`).FindAllStringSubmatch(string(data), -1) {
+		alerts = append(alerts, m[1])
+	}
+	if len(alerts) != len(wrong) {
+		t.Errorf("%d alerts, %d faults: each has to be fired once", len(alerts), len(wrong))
+	}
+	rules, err := filepath.Abs(alertsPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "rule_files: [%s]\ntests:\n", rules)
+	add := func(different map[string]string, name string, fires bool) {
+		fmt.Fprintf(&b, "- interval: 1m\n  name: %s\n  input_series:\n", name)
+		series := maps.Clone(well)
+		maps.Copy(series, different)
+		for _, s := range slices.Sorted(maps.Keys(series)) {
+			metric, labels, _ := strings.Cut(strings.TrimSuffix(s, "}"), "{")
+			if labels != "" {
+				labels += ","
+			}
+			fmt.Fprintf(&b, "  - {series: '%s{%sinstance=\"hv1\"}', values: '%s'}\n", metric, labels, series[s])
+		}
+		fmt.Fprintf(&b, "  promql_expr_test:\n  - {expr: 'count(ALERTS{alertstate=\"firing\",alertname=\"%s\"}) or vector(0)', eval_time: 50m, exp_samples: [{labels: '{}', value: %d}]}\n",
+			name, map[bool]int{true: 1}[fires])
+	}
+	for _, name := range alerts {
+		add(wrong[name], name, true)
+		add(nil, name, false)
+	}
+	file := filepath.Join(t.TempDir(), "tests.yaml")
+	if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), promtool, "test", "rules", file).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
