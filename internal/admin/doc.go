@@ -7,6 +7,7 @@
 //
 //	GET /v1/status, /v1/ports, /v1/ports/ID-OR-NAME, /v1/networks, /v1/tunnels, /v1/groups, /v1/groups/ID-OR-NAME,
 //	    /v1/bridges, /v1/flows?bridge=NAME, /v1/events?after=SEQ, /v1/config     JSON
+//	GET /v1/map                                                                  a page, see package hostmap
 //	GET /livez, /readyz, /metrics                                                text
 //
 // Nothing can be changed through it, and nothing secret is shown. Whoever may open the socket is trusted with the names of
