@@ -76,6 +76,8 @@ func (w *flowWriter) match(m openflow.Match) string {
 			parts = append(parts, t.Field.String()+"="+w.vlan(t.Value.Lo))
 		case t.Field == openflow.Reg5 && t == openflow.Num(openflow.Reg5, t.Value.Lo):
 			parts = append(parts, "reg5="+w.port(w.bridge, uint32(t.Value.Lo)))
+		case t.Field == openflow.PktMark && t == openflow.Num(openflow.PktMark, t.Value.Lo):
+			parts = append(parts, "pkt_mark="+w.port("br-int", uint32(t.Value.Lo)))
 		case t.Field == openflow.ConjID:
 			parts = append(parts, "conj_id="+w.conjunction(t.Value.Lo))
 		default:
@@ -155,6 +157,12 @@ func (w *flowWriter) action(a openflow.Action) string {
 		if a.Port != 0 && a.Port < 0xff00 {
 			return "resubmit(" + w.port(w.bridge, uint32(a.Port)) + "," + strconv.Itoa(int(a.Table)) + ")"
 		}
+	case openflow.Meter:
+		return "meter:" + w.meter(uint32(a))
+	case openflow.SetQueue:
+		if a != 0 { // a queue of an uplink has the number of the port that it is for
+			return "set_queue:" + w.port("br-int", uint32(a))
+		}
 	case openflow.Learn:
 		a.Cookie = 0
 		return text(a)
@@ -173,6 +181,8 @@ func (w *flowWriter) register(f openflow.Field, value uint64) string {
 		return w.port(w.bridge, uint32(value)) + "->reg5"
 	case openflow.Reg6:
 		return w.vlan(value) + "->reg6"
+	case openflow.PktMark:
+		return w.port("br-int", uint32(value)) + "->pkt_mark"
 	case openflow.Reg7:
 		return w.conjunction(value) + "->reg7"
 	}

@@ -20,6 +20,8 @@ type Names struct {
 	text  map[string]string
 	ports map[string]map[uint32]string // by bridge
 	vlans map[uint16]string
+	// meters are those of the integration bridge, by what they are for.
+	meters map[uint32]string
 
 	replacer *strings.Replacer // of text; nil when text has changed
 }
@@ -28,6 +30,7 @@ type Names struct {
 func NewNames() *Names {
 	return &Names{
 		text: map[string]string{}, ports: map[string]map[uint32]string{}, vlans: map[uint16]string{deadVLAN: "dead"},
+		meters: map[uint32]string{},
 	}
 }
 
@@ -65,6 +68,11 @@ func (n *Names) Learn(v *ovsdb.View) {
 		}
 	}
 	for port := range v.Ports() {
+		for key, value := range port.OtherConfig {
+			if id, err := strconv.ParseUint(value, 10, 32); err == nil && meterKey(key) {
+				n.Meter(uint32(id), key)
+			}
+		}
 		net, tag := port.OtherConfig["net_uuid"], port.OtherConfig["tag"]
 		number, err := strconv.ParseUint(tag, 10, 12)
 		if net == "" || err != nil || number == deadVLAN {
@@ -76,6 +84,33 @@ func (n *Names) Learn(v *ovsdb.View) {
 		}
 		n.VLAN(uint16(number), VLANName(net, segment))
 	}
+}
+
+// Meter says what a meter of the integration bridge is for.
+func (n *Names) Meter(id uint32, name string) { n.meters[id] = name }
+
+// meterKey tells the keys of a port's other_config under which the ids of its meters stand.
+func meterKey(key string) bool {
+	return strings.HasSuffix(key, "_ingress") || strings.HasSuffix(key, "_egress")
+}
+
+func (n *Names) meter(id uint32) string {
+	if name, ok := n.meters[id]; ok {
+		return name
+	}
+	return "unknown"
+}
+
+// Meters writes the meters of the integration bridge, sorted.
+func (n *Names) Meters(bridge string, meters []openflow.MeterDesc) []string {
+	var lines []string
+	for _, m := range meters {
+		name := n.meter(m.ID)
+		m.ID = 0
+		lines = append(lines, n.Apply(bridge+" "+strings.Replace(string(m.AppendText(nil)), "meter=0", "meter="+name, 1)))
+	}
+	slices.Sort(lines)
+	return lines
 }
 
 func (n *Names) vlan(tag uint64) string {

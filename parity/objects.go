@@ -33,6 +33,8 @@ func (o *Objects) Apply(e Event) error {
 			return fmt.Errorf("reading a push: %w", err)
 		}
 		list, deleted = args.List, args.Event == "deleted"
+	case e.Call == "pull" && e.Failure == "" && len(e.Result) > 0 && string(e.Result) != "null":
+		list = []json.RawMessage{e.Result}
 	case e.Call == "bulk_pull" && e.Failure == "":
 		if err := json.Unmarshal(e.Result, &list); err != nil {
 			return fmt.Errorf("reading the answer to a pull: %w", err)

@@ -3,6 +3,7 @@
 package parity
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -20,6 +21,12 @@ func (n *Names) Rows(v *ovsdb.View) []string {
 	}
 	for port := range v.Ports() {
 		lines = append(lines, n.PortRow(v, port)...)
+	}
+	for qos := range v.AllQoS() {
+		lines = append(lines, n.QoSRow(v, qos)...)
+	}
+	for queue := range v.Queues() {
+		lines = append(lines, n.QueueRow(queue)...)
 	}
 	slices.Sort(lines)
 	return lines
@@ -86,17 +93,66 @@ func (n *Names) PortRow(v *ovsdb.View, port *ovsdb.Port) []string {
 	if tag, err := strconv.ParseUint(other["tag"], 10, 16); err == nil {
 		other["tag"] = n.vlan(tag)
 	}
+	for key := range other {
+		if meterKey(key) {
+			other[key] = "id"
+		}
+	}
 	r.setMap("other_config", other)
 	for _, id := range port.Interfaces {
 		if iface := v.Interface(id); iface != nil {
 			r.head = "Interface " + iface.Name
 			r.set("type", iface.Type)
 			r.set("ofport", ofport(iface.OFPort))
+			if iface.IngressPolicingRate+iface.IngressPolicingBurst != 0 {
+				r.set("ingress_policing", fmt.Sprintf("%d kbit/s, %d kbit", iface.IngressPolicingRate, iface.IngressPolicingBurst))
+			}
 			r.setMap("options", iface.Options)
 			r.setMap("external_ids", iface.ExternalIDs)
 		}
 	}
 	return r.lines
+}
+
+// minimumBandwidth is the type of queues that are numbered after the ports that they are for.
+const minimumBandwidth = "minimum_bandwidth"
+
+// QoSRow writes a QoS row, by what it is for: the id of the one for minimum bandwidth is random.
+func (n *Names) QoSRow(v *ovsdb.View, qos *ovsdb.QoS) []string {
+	kind := qos.ExternalIDs["_type"]
+	r := rowLines{Names: n, head: "QoS " + kind}
+	if kind != minimumBandwidth {
+		r.head += "/" + qos.ExternalIDs["id"]
+	}
+	r.set("type", qos.Type)
+	r.setMap("other_config", qos.OtherConfig)
+	for number, id := range qos.Queues {
+		if queue := v.Queue(id); queue != nil {
+			r.set("queue:"+n.queueNumber(kind, strconv.Itoa(number)), queue.ExternalIDs["type"]+"/"+queue.ExternalIDs["port"])
+		}
+	}
+	for port := range v.Ports() {
+		if port.QoS == qos.UUID {
+			r.set("of", port.Name)
+		}
+	}
+	return r.lines
+}
+
+// QueueRow writes a queue.
+func (n *Names) QueueRow(queue *ovsdb.Queue) []string {
+	kind := queue.ExternalIDs["type"]
+	r := rowLines{Names: n, head: "Queue " + kind + "/" + queue.ExternalIDs["port"]}
+	r.set("number", n.queueNumber(kind, queue.ExternalIDs["queue-num"]))
+	r.setMap("other_config", queue.OtherConfig)
+	return r.lines
+}
+
+func (n *Names) queueNumber(kind, number string) string {
+	if i, err := strconv.ParseUint(number, 10, 32); err == nil && kind == minimumBandwidth {
+		return n.port("br-int", uint32(i))
+	}
+	return number
 }
 
 func ofport(p *int) string {

@@ -5,12 +5,13 @@ package main
 import (
 	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/options"
+	"github.com/patchbay-sdn/patchbay/internal/qos"
 )
 
 // extensions makes those that the options name, in their order. Names that Patchbay does not have were refused before; see
 // options.Extensions.
 func extensions(o *options.Options) []extension.New {
-	makers := map[string]extension.New{}
+	makers := map[string]extension.New{"qos": qos.New}
 	var out []extension.New
 	for _, name := range o.Agent.Extensions {
 		if m := makers[name]; m != nil {

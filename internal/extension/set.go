@@ -111,7 +111,7 @@ compile:
 	for {
 		want := core()
 		if want.Err != nil {
-			return want, nil
+			return want, errors.Join(errs...)
 		}
 		for i, e := range s {
 			if bad[i] {

@@ -39,7 +39,10 @@ var mayImport = map[string][]string{
 	"internal/pipeline":  {"internal/world", "internal/neutron", "internal/ovsdb", "openflow"},
 	"internal/delta":     {"internal/world", "openflow"},
 	"internal/extension": {"internal/world", "internal/pipeline", "internal/neutron", "internal/ovsdb", "openflow"},
-	"internal/house":     {},
+	"internal/qos": {
+		"internal/extension", "internal/world", "internal/pipeline", "internal/neutron", "internal/ovsdb", "openflow",
+	},
+	"internal/house": {},
 	"internal/agent": {
 		"openflow", "oslo", "internal/options", "internal/neutron", "internal/ovsdb", "internal/observe", "internal/tables",
 		"internal/conntrack",

@@ -179,7 +179,7 @@ type QosPolicy struct {
 
 // QosRule is one rule of a policy; which fields count depends on Kind.
 type QosRule struct {
-	Kind         string // QosBandwidthLimitRule, QosDscpMarkingRule, …
+	Kind         string `json:"-"` // QosBandwidthLimitRule, QosDscpMarkingRule, …
 	ID           string `json:"id"`
 	Direction    string `json:"direction"`
 	MaxKbps      int    `json:"max_kbps"`
@@ -207,6 +207,16 @@ func (r *QosRule) UnmarshalJSON(b []byte) error {
 	*r = QosRule(v)
 	r.Kind = p.Name
 	return nil
+}
+
+// MarshalJSON implements json.Marshaler: what it writes, UnmarshalJSON reads.
+func (r QosRule) MarshalJSON() ([]byte, error) {
+	type plain QosRule
+	data, err := json.Marshal(plain(r))
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(Primitive{Name: r.Kind, Data: data})
 }
 
 // Trunk is a port that carries other ports' traffic under VLAN tags.

@@ -3,7 +3,6 @@
 package options
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -67,7 +66,7 @@ func agentRows() []row {
 			func(o *Options) any { return &o.Agent.ExplicitEgressDirect }),
 		{Option: config.Option{Group: "agent", Name: "extensions", Type: config.List{}, Default: "",
 			Help: "extensions to load, in this order: qos, fdb, log, dhcp, local_ip, metadata_path, dns_forwarder"},
-			field: func(o *Options) any { return &o.Agent.Extensions }, support: Partly, why: "no extension exists yet", refuse: refuseExtensions},
+			field: func(o *Options) any { return &o.Agent.Extensions }, support: Partly, why: "of these there is " + strings.Join(Extensions(), ", "), refuse: refuseExtensions},
 		{Option: config.Option{Group: groupAgent, Name: "root_helper", Default: "sudo", Help: "command that runs others as root"},
 			support: NoEffect, why: unprivileged},
 		{Option: config.Option{Group: groupAgent, Name: "root_helper_daemon", Help: "the same, as a daemon"}, support: NoEffect, why: unprivileged},
@@ -92,11 +91,11 @@ func extensions() []config.Pair {
 }
 
 // Extensions are the names of those that Patchbay has.
-func Extensions() []string { return []string{} }
+func Extensions() []string { return []string{"qos"} }
 
 func refuseExtensions(v config.Value) []string {
 	var out []string
-	have := "; there is " + cmp.Or(strings.Join(Extensions(), ", "), "none")
+	have := "; there is " + strings.Join(Extensions(), ", ")
 	for _, name := range v.List() {
 		i := slices.IndexFunc(extensions(), func(p config.Pair) bool { return p.Key == name })
 		switch {

@@ -118,7 +118,7 @@ func ovsRows() []row {
 		since("24 and later", unset(flag("igmp_flood_unregistered", "flood multicast that nobody has registered for",
 			func(o *Options) any { return &o.OVS.IGMPFloodUnregistered }))),
 		since("26 and later", noEffect(flag("qos_meter_bandwidth", "limit bandwidth with meters", func(o *Options) any { return &o.OVS.QoSMeterBandwidth }),
-			needsExtension("qos"))),
+			"bandwidth is limited by the switch's own policing and queues, as before Neutron 26")),
 		{Option: config.Option{Group: groupOVS, Name: "trunk_enabled", Type: config.Bool{}, Default: true, Help: "handle trunk ports"},
 			field: func(o *Options) any { return &o.OVS.TrunkEnabled }, releases: "28 and later"},
 		since("17 only", withReason(flag("use_veth_interconnection", "join bridges with veth pairs instead of patch ports", nil),

@@ -286,6 +286,12 @@ func (e QueueEdit) RemoveOtherConfig(keys ...string) QueueEdit {
 	return e
 }
 
+// MergeExternalIDs sets keys of external_ids and leaves all others.
+func (e QueueEdit) MergeExternalIDs(m map[string]string) QueueEdit {
+	e.op.merge("external_ids", m)
+	return e
+}
+
 // DeleteQoS deletes a QoS row. Ports that refer to it must be cleared in the same transaction.
 func (t *Tx) DeleteQoS(id UUID) { t.delete("QoS", id) }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
 	"github.com/patchbay-sdn/patchbay/internal/world"
@@ -24,9 +25,18 @@ func (h *replay) recalls(t *testing.T) {
 	if err := json.Unmarshal(data, m); err != nil {
 		t.Fatal(err)
 	}
-	w := world.New(h.w.Config)
+	remembered, err := h.set.Remember()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(h.w.Config)
+	set := extension.Make(w, h.makers)
 	w.Recall(m)
+	if err := set.Recall(remembered); err != nil {
+		t.Fatal(err)
+	}
 	w.Switch(whole(h.db.View()))
+	set.Rows(whole(h.db.View()))
 	collect := func(into map[pipeline.Flow]bool, flows []pipeline.Flow) {
 		for _, f := range flows {
 			f.Reason = ""
@@ -34,9 +44,13 @@ func (h *replay) recalls(t *testing.T) {
 		}
 	}
 	compiled := map[world.Object][]pipeline.Flow{}
-	for objects := w.Everything(); len(objects) > 0; objects = w.Settle() {
+	for objects := set.Settle(w.Everything()); len(objects) > 0; objects = set.Settle(w.Settle()) {
 		for _, o := range objects {
-			compiled[o] = pipeline.Compile(w, h.s, o).Flows
+			want, err := set.Compile(o, func() pipeline.Want { return pipeline.Compile(w, h.s, o) })
+			if err != nil {
+				t.Fatal(err)
+			}
+			compiled[o] = want.Flows
 		}
 	}
 	got := map[pipeline.Flow]bool{}

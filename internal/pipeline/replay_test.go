@@ -4,6 +4,7 @@ package pipeline_test
 
 import (
 	"encoding/json"
+	"errors"
 	"maps"
 	"net/netip"
 	"os"
@@ -13,9 +14,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
+	"github.com/patchbay-sdn/patchbay/internal/qos"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 	"github.com/patchbay-sdn/patchbay/openflow"
 	"github.com/patchbay-sdn/patchbay/parity"
@@ -87,7 +90,7 @@ func shared(host string) parity.Snapshot {
 // isFlow keeps the flows of the bridges that an agent programs.
 func isFlow(line string) bool {
 	fields := strings.Fields(line)
-	return len(fields) > 2 && strings.HasPrefix(fields[2], "table=") && slices.Contains([]string{"br-int", "br-tun", "br-ex"}, fields[1])
+	return len(fields) > 2 && (strings.HasPrefix(fields[2], "table=") || strings.HasPrefix(fields[2], "meter=")) && slices.Contains([]string{"br-int", "br-tun", "br-ex"}, fields[1])
 }
 
 // replay is one host of a recording.
@@ -101,6 +104,9 @@ type replay struct {
 	objects *parity.Objects
 	groups  *groups
 	flows   map[world.Object][]pipeline.Flow
+	meters  map[world.Object][]pipeline.Meter
+	makers  []extension.New
+	set     extension.Set
 	started bool
 }
 
@@ -138,10 +144,29 @@ func newReplay(t *testing.T, r *parity.Recording, host string) *replay {
 			cfg.LocalIP = netip.MustParseAddr(ip)
 		}
 	}
+	var makers []extension.New
+	for _, name := range strings.FieldsFunc(option("agent.extensions"), func(r rune) bool { return r == ',' }) {
+		makers = append(makers, map[string]extension.New{"qos": qos.New}[name])
+	}
+	w := newWorld(cfg)
 	return &replay{
-		t: t, r: r, host: host, w: world.New(cfg), db: parity.NewDatabase(), objects: parity.NewObjects(), groups: newGroups(), flows: map[world.Object][]pipeline.Flow{},
+		meters: map[world.Object][]pipeline.Meter{}, makers: makers, set: extension.Make(w, makers),
+		t: t, r: r, host: host, w: w, db: parity.NewDatabase(), objects: parity.NewObjects(), groups: newGroups(), flows: map[world.Object][]pipeline.Flow{},
 		s: &pipeline.Settings{DatapathType: "netdev", MACTableSize: 50000, VXLANPort: 4789, DontFragment: true},
 	}
+}
+
+// newWorld is a world whose integration bridge can have meters.
+func newWorld(cfg world.Config) *world.World {
+	w := world.New(cfg)
+	w.MaxMeters[cfg.IntegrationBridge] = 1 << 16
+	return w
+}
+
+// rows takes changed rows.
+func (h *replay) rows(b *ovsdb.Batch) {
+	h.w.Switch(b)
+	h.set.Rows(b)
 }
 
 // play takes events as they came, and lets what the agent would do about each happen before the next.
@@ -158,10 +183,10 @@ func (h *replay) play(events []parity.Event) {
 		}
 		switch {
 		case len(e.Rows) > 0:
-			h.w.Switch(h.db.Apply(e.Rows))
+			h.rows(h.db.Apply(e.Rows))
 			if !h.started {
 				h.started = true
-				for _, o := range h.w.Everything() {
+				for _, o := range h.set.Settle(h.w.Everything()) {
 					h.compile(o)
 				}
 			}
@@ -181,7 +206,7 @@ func (h *replay) cast(e parity.Event) {
 	}
 	switch m := m.(type) {
 	case *neutron.Push:
-		err = h.w.Push(m, time.Unix(0, 0))
+		err = errors.Join(h.w.Push(m, time.Unix(0, 0)), h.set.Push(m))
 	case *neutron.TunnelUpdate:
 		h.w.TunnelUp(world.Endpoint{Type: m.Type, IP: m.IP})
 	case *neutron.TunnelDelete:
@@ -216,7 +241,7 @@ func (h *replay) converge() {
 	asked := map[world.Item]bool{}
 	for range 20 {
 		busy := false
-		for _, o := range h.w.Settle() {
+		for _, o := range h.set.Settle(h.w.Settle()) {
 			busy = true
 			h.compile(o)
 		}
@@ -232,7 +257,7 @@ func (h *replay) converge() {
 			}
 			h.w.Ports(ids, found)
 		}
-		if h.answer(asked) {
+		if h.answer(asked) || h.answerExtensions() {
 			busy = true
 		}
 		if !busy {
@@ -243,14 +268,34 @@ func (h *replay) converge() {
 }
 
 func (h *replay) compile(o world.Object) {
-	want := pipeline.Compile(h.w, h.s, o)
-	if want.Err != nil {
-		h.t.Fatal(want.Err)
+	core := pipeline.Compile(h.w, h.s, o)
+	want, err := h.set.Compile(o, func() pipeline.Want { return pipeline.Compile(h.w, h.s, o) })
+	if err = errors.Join(core.Err, err); err != nil {
+		h.t.Fatal(err)
 	}
-	h.flows[o] = want.Flows
-	for _, row := range append(want.Rows, want.After...) {
+	h.flows[o], h.meters[o] = want.Flows, want.Meters
+	for _, row := range append(core.Rows, core.After...) {
 		h.write(row)
 	}
+}
+
+// answerExtensions gives the extensions what they ask for.
+func (h *replay) answerExtensions() bool {
+	busy := false
+	for _, e := range h.set {
+		for _, item := range e.Missing() {
+			busy = true
+			var found []neutron.Primitive
+			var p neutron.Primitive
+			if raw := h.objects.Pull(string(item.Kind), item.ID); raw != nil && json.Unmarshal(raw, &p) == nil {
+				found = append(found, p)
+			}
+			if err := e.Answer(item.Kind, []string{item.ID}, found); err != nil {
+				h.t.Fatal(err)
+			}
+		}
+	}
+	return busy
 }
 
 // write makes the rows that a wish stands for, as far as flows depend on them: ports and their numbers, tags.
@@ -258,7 +303,7 @@ func (h *replay) write(row pipeline.Row) {
 	r := pipeline.Describe(row, h.db.View())
 	if r.Port == "" {
 		if h.db.View().BridgeByName(r.Bridge) == nil {
-			h.w.Switch(h.db.SetBridge(r.Bridge, func(*ovsdb.Bridge) {}))
+			h.rows(h.db.SetBridge(r.Bridge, func(*ovsdb.Bridge) {}))
 		}
 		return
 	}
@@ -270,16 +315,16 @@ func (h *replay) write(row pipeline.Row) {
 	exists := h.db.View().PortByName(r.Port) != nil
 	switch {
 	case r.Gone:
-		h.w.Switch(h.db.DeletePort(r.Port))
+		h.rows(h.db.DeletePort(r.Port))
 	case r.Tag != nil:
-		h.w.Switch(h.db.SetPort("br-int", r.Port, func(p *ovsdb.Port, _ *ovsdb.Interface) {
+		h.rows(h.db.SetPort("br-int", r.Port, func(p *ovsdb.Port, _ *ovsdb.Interface) {
 			p.Tag, p.VLANMode, p.Trunks = r.Tag, "", nil
 			if r.Config != nil {
 				p.OtherConfig = r.Config
 			}
 		}))
 	case !exists:
-		h.w.Switch(h.db.SetPort(r.Bridge, r.Port, func(_ *ovsdb.Port, i *ovsdb.Interface) { i.Type = r.Type }))
+		h.rows(h.db.SetPort(r.Bridge, r.Port, func(_ *ovsdb.Port, i *ovsdb.Interface) { i.Type = r.Type }))
 	}
 }
 
@@ -308,6 +353,20 @@ func (h *replay) lines() parity.Snapshot {
 		}
 	}
 	var lines []string
+	var meters []openflow.MeterDesc
+	for o, list := range h.meters {
+		for _, m := range list {
+			direction := "_egress"
+			if strings.Contains(m.Reason, " to the port") {
+				direction = "_ingress"
+			}
+			names.Meter(m.ID, o.ID+direction)
+			meters = append(meters, m.MeterDesc)
+		}
+	}
+	for _, line := range names.Meters("br-int", meters) {
+		lines = append(lines, h.host+" "+line)
+	}
 	for bridge, flows := range byBridge {
 		for _, line := range names.Flows(bridge, slices.Collect(maps.Values(flows))) {
 			lines = append(lines, h.host+" "+line)

@@ -76,7 +76,7 @@ func (h *host) apply(b *ovsdb.Batch) {
 	}
 	h.view.Apply(b)
 	h.remember()
-	if len(b.Bridges)+len(b.Ports)+len(b.Interfaces) > 0 {
+	if len(b.Bridges)+len(b.Ports)+len(b.Interfaces)+len(b.QoS)+len(b.Queues) > 0 {
 		h.journal.changed(h.Name(), h.foreign())
 	}
 }
@@ -223,12 +223,25 @@ func (h *host) flows(ctx context.Context, bridge string) ([]openflow.Flow, error
 	return flows, err
 }
 
+// meters lists those of a bridge.
+func (h *host) meters(ctx context.Context, bridge string) ([]openflow.MeterDesc, error) {
+	c, err := openflow.Dial(ctx, "unix:"+h.Switch().MgmtSocket(bridge), openflow.Config{
+		Versions: []openflow.Version{openflow.OpenFlow13},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listing the meters of %s on %s: %w", bridge, h.Name(), err)
+	}
+	meters, err := c.Meters(ctx)
+	return meters, errors.Join(err, c.Close())
+}
+
 // reset gives the switch the state of a host on which no agent has ever run.
 func (h *host) reset(ctx context.Context) error {
 	var args []string
 	for _, br := range h.bridges() {
 		args = append(args, "--", "--if-exists", "del-br", br)
 	}
+	args = append(args, "--", "--all", "destroy", "QoS", "--", "--all", "destroy", "Queue")
 	if len(args) > 0 {
 		if _, err := h.Switch().Vsctl(ctx, args[1:]...); err != nil {
 			return err

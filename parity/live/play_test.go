@@ -128,7 +128,7 @@ func (p *play) run(ctx context.Context, base parity.Snapshot) (*result, error) {
 	}, nil
 }
 
-var stateLine = regexp.MustCompile(`^hv\d+ (br-|Bridge|Port|Interface)`)
+var stateLine = regexp.MustCompile(`^hv\d+ (br-|Bridge|Port|Interface|QoS|Queue)`)
 
 // isState tells lines that describe a switch from those about the API and about calls.
 func isState(line string) bool { return stateLine.MatchString(line) }
@@ -238,6 +238,13 @@ func (p *play) snapshot(ctx context.Context, calls []*call) ([]string, error) {
 				return nil, err
 			}
 			own = append(own, names.Flows(br, flows)...)
+			if br == "br-int" {
+				meters, err := h.meters(ctx, br)
+				if err != nil {
+					return nil, err
+				}
+				own = append(own, names.Meters(br, meters)...)
+			}
 		}
 		for _, line := range own {
 			lines = append(lines, h.Name()+" "+line)

@@ -64,6 +64,18 @@ var (
 			"agent.l2_population=false", "agent.arp_responder=false", "agent.tunnel_types=",
 		},
 	}
+	qos = &config{
+		name: "qos", hosts: 2, doc: "The extension qos, vxlan tunnels with l2population and the ARP responder.",
+		overrides: []string{"agent.extensions=qos", "agent.l2_population=true", "agent.arp_responder=true", "agent.tunnel_types=vxlan"},
+	}
+	qosFirewall = &config{
+		name: "qos-firewall", hosts: 1, doc: "The extension qos beside the openvswitch firewall driver, without tunnels.",
+		overrides: []string{
+			"agent.extensions=qos", "securitygroup.firewall_driver=openvswitch",
+			"agent.l2_population=false", "agent.arp_responder=false", "agent.tunnel_types=",
+		},
+		use: used(1),
+	}
 	options = &config{
 		name: "options", hosts: 2, doc: "Tunnels whose ports have every option that is not the default.",
 		overrides: []string{
@@ -76,7 +88,7 @@ var (
 // scenarios are all there are.
 func scenarios() []*scenario {
 	return slices.Concat(networkScenarios(), portScenarios(), filterScenarios(), switchScenarios(), tunnelScenarios(),
-		ruleScenarios(), remoteScenarios(), firewallScenarios())
+		ruleScenarios(), remoteScenarios(), firewallScenarios(), qosScenarios())
 }
 
 // onePort is the scenario of one port on one network.

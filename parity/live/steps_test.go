@@ -48,7 +48,11 @@ func network(name, versions string, segments ...attrs) step {
 	return step{text: fmt.Sprintf("network %s is created: %v", name, segments), do: func(ctx context.Context, p *play) error {
 		body := attrs{"name": name, "tenant_id": lab.Project}
 		if len(segments) == 1 {
-			maps.Copy(body, segments[0])
+			one, err := p.resolve(segments[0])
+			if err != nil {
+				return err
+			}
+			maps.Copy(body, one)
 		} else {
 			body["segments"] = segments
 		}
@@ -87,6 +91,10 @@ func absent(err error) error {
 // changeNetwork changes attributes of a network.
 func changeNetwork(name string, a attrs) step {
 	return step{text: fmt.Sprintf("network %s gets %v", name, a), do: func(ctx context.Context, p *play) error {
+		a, err := p.resolve(a)
+		if err != nil {
+			return err
+		}
 		return p.api(ctx, http.MethodPut, "networks/"+p.things[name].id, attrs{"network": a}, nil)
 	}}
 }

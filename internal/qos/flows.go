@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package qos
+
+import (
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strconv"
+
+	"github.com/patchbay-sdn/patchbay/internal/extension"
+	"github.com/patchbay-sdn/patchbay/internal/neutron"
+	"github.com/patchbay-sdn/patchbay/internal/pipeline"
+	"github.com/patchbay-sdn/patchbay/internal/world"
+	of "github.com/patchbay-sdn/patchbay/openflow"
+)
+
+// The kinds of rules, and their directions seen from the port.
+const (
+	bandwidthLimit   = "QosBandwidthLimitRule"
+	packetRateLimit  = "QosPacketRateLimitRule"
+	dscpMarking      = "QosDscpMarkingRule"
+	minimumBandwidth = "QosMinimumBandwidthRule"
+	minimumRate      = "QosMinimumPacketRateRule" // for placement only; nothing enforces it
+
+	ingress = "ingress"
+	egress  = "egress"
+)
+
+const (
+	entry       = 0 // table of every bridge
+	typeIPv4    = 0x0800
+	typeIPv6    = 0x86dd
+	defaultRate = 0 // number of the queue that everything goes through which was not given another
+)
+
+// Registers in which a packet remembers that it has been here: it is looked up in table 0 once more afterwards.
+var (
+	marked = of.Reg(2) // for DSCP
+	queued = of.Reg(3) // for limits of bandwidth
+	named  = of.Reg(4) // for minimum bandwidth
+)
+
+// find returns the rule of a kind and direction; nil if there is none. Rules without a direction are about what a port sends.
+func find(rules []neutron.QosRule, kind, direction string) *neutron.QosRule {
+	i := slices.IndexFunc(rules, func(r neutron.QosRule) bool {
+		return r.Kind == kind && (r.Direction == direction || r.Direction == "" && direction == egress)
+	})
+	if i < 0 {
+		return nil
+	}
+	return &rules[i]
+}
+
+// Compile implements extension.Extension.
+func (q *QoS) Compile(o world.Object, want *pipeline.Want) {
+	switch o.Kind {
+	case world.KindBridge:
+		if o.ID == q.w.Config.IntegrationBridge {
+			want.Flow(o.ID, "packets go through the queue that limits their receiver", of.Flow{
+				Table: entry, Priority: 200, Match: of.Match{of.Num(queued, 0)},
+				Actions: []of.Action{of.SetQueue(defaultRate), of.Load{Value: 1, To: queued.Bits(0, 0)}, of.To(entry)},
+			})
+		}
+	case world.KindPort:
+		q.port(o.ID, want)
+	case world.KindExtension:
+		switch id, _ := extension.Mine(name, o); id {
+		case uplinks:
+			want.Rows = append(want.Rows, q.uplinks())
+		case leftovers:
+			want.Rows = append(want.Rows, leftoverRow{})
+		}
+	}
+}
+
+// port compiles what the policy of a port means for it.
+func (q *QoS) port(id string, want *pipeline.Want) {
+	rules, known, waiting := q.rules(id)
+	if waiting != "" {
+		want.Waiting = "the rules of QoS policy " + waiting
+	}
+	if !known {
+		return
+	}
+	p := q.w.Port(id)
+	row := limitRow{port: p.VIF.Port, iface: p.VIF.Interface, name: p.VIF.Name, id: id, meters: map[string]uint32{}}
+	row.egress, row.ingress = find(rules, bandwidthLimit, egress), find(rules, bandwidthLimit, ingress)
+	_, counted := q.w.MaxMeters[q.w.Config.IntegrationBridge]
+	row.unsure = !counted
+	for _, direction := range []string{egress, ingress} {
+		if rule := find(rules, packetRateLimit, direction); rule != nil {
+			if meter := q.meters[meterKey{id, direction}]; meter != 0 {
+				q.rateLimit(p, rule, direction, meter, want)
+				row.meters[direction] = meter
+			}
+		}
+	}
+	want.Rows = append(want.Rows, row)
+	if rule := find(rules, dscpMarking, egress); rule != nil && rule.DSCPMark != nil {
+		q.mark(p, *rule.DSCPMark, want)
+	}
+	if q.policed[id] != (minimumClaim{}) {
+		q.favour(p, want)
+	}
+}
+
+// mark writes a DSCP mark into what a port sends.
+func (q *QoS) mark(p *world.Port, dscp int, want *pipeline.Want) {
+	for _, version := range []uint64{typeIPv4, typeIPv6} {
+		want.Flow(q.w.Config.IntegrationBridge, fmt.Sprintf("what the port sends is marked with DSCP %d", dscp), of.Flow{
+			Table: entry, Priority: 65535,
+			Match: of.Match{of.FromPort(p.VIF.OFPort), of.Num(marked, 0), of.Num(of.EthType, version)},
+			Actions: []of.Action{
+				of.Set(marked, of.Uint(1)), of.Set(of.IPDSCP, of.Uint(uint64(dscp))),
+				of.Resubmit{Port: uint16(p.VIF.OFPort), Table: of.SameTable},
+			},
+		})
+	}
+}
+
+// favour names the sender of packets to the physical bridges, which put them into its queue.
+func (q *QoS) favour(p *world.Port, want *pipeline.Want) {
+	number := p.VIF.OFPort // numbers of the integration bridge are given once, so they do for queues
+	const reason = "the port has a minimum of bandwidth"
+	again := []of.Action{of.Load{Value: 1, To: named.Bits(0, 0)}, of.To(entry)}
+	want.Flow(q.w.Config.IntegrationBridge, reason, of.Flow{
+		Table: entry, Priority: 200, Match: of.Match{of.FromPort(number), of.Num(named, 0)},
+		Actions: append([]of.Action{of.Set(of.PktMark, of.Uint(uint64(number)))}, again...),
+	})
+	for _, bridge := range q.physical() {
+		for _, patch := range q.patches(bridge) {
+			want.Flow(bridge, reason, of.Flow{
+				Table: entry, Priority: 200,
+				Match:   of.Match{of.FromPort(patch), of.Num(of.PktMark, uint64(number)), of.Num(named, 0)},
+				Actions: append([]of.Action{of.SetQueue(number)}, again...),
+			})
+		}
+	}
+}
+
+// rateLimit sends the packets of a port through a meter.
+func (q *QoS) rateLimit(p *world.Port, rule *neutron.QosRule, direction string, meter uint32, want *pipeline.Want) {
+	br := q.w.Config.IntegrationBridge
+	reason := fmt.Sprintf("at most %d packets/s %s the port", rule.MaxKpps*1000, map[string]string{egress: "from", ingress: "to"}[direction])
+	flags := of.MeterPktps
+	if rule.MaxBurstKpps > 0 {
+		flags |= of.MeterBurst
+	}
+	want.Meters = append(want.Meters, pipeline.Meter{Bridge: br, Reason: reason, MeterDesc: of.MeterDesc{
+		ID: meter, Flags: flags, Bands: []of.Band{{Rate: uint32(rule.MaxKpps) * 1000, Burst: uint32(rule.MaxBurstKpps) * 1000}},
+	}})
+	match := of.Match{of.FromPort(p.VIF.OFPort), of.HW(of.EthSrc, of.MAC(p.VIF.MAC))}
+	if direction == ingress {
+		match = of.Match{of.VLAN(p.Wiring.VLAN), of.HW(of.EthDst, of.MAC(p.VIF.MAC))}
+	}
+	want.Flow(br, reason, of.Flow{
+		Table: pipeline.TableRateLimit, Priority: 100, Match: match,
+		Actions: []of.Action{of.Meter(meter), of.GotoTable(pipeline.TableTransient)},
+	})
+}
+
+// meterKey is what a meter is for.
+type meterKey struct{ port, direction string }
+
+// keys are those under which the id of a meter stands in other_config of a port: Neutron 20 and 21, and later.
+func (k meterKey) keys() [2]string {
+	key := k.port + "_" + k.direction
+	return [2]string{key, "pps_" + key}
+}
+
+// number gives the meters of a port their ids, and takes them back. One that is written down on the port stays; another is
+// made from what the meter is for, so that it does not depend on what came first.
+func (q *QoS) number(id string) {
+	rules, known, _ := q.rules(id)
+	for _, direction := range []string{egress, ingress} {
+		key := meterKey{id, direction}
+		most, counted := q.w.MaxMeters[q.w.Config.IntegrationBridge]
+		switch {
+		case !counted:
+		case find(rules, packetRateLimit, direction) == nil || most == 0:
+			if known || q.w.Port(id) == nil {
+				delete(q.meters, key)
+			}
+		case q.meters[key] == 0 || q.meters[key] > most:
+			q.meters[key] = q.newMeter(key, most)
+		}
+	}
+}
+
+func (q *QoS) newMeter(key meterKey, most uint32) uint32 {
+	taken := map[uint32]bool{}
+	for _, n := range q.meters {
+		taken[n] = true
+	}
+	var written uint32
+	for p := range q.w.View.Ports() {
+		for k, v := range p.OtherConfig {
+			if n := meterID(k, v); n != 0 && slices.Contains(key.slice(), k) {
+				written = n
+			} else {
+				taken[n] = true
+			}
+		}
+	}
+	if written != 0 && written <= most && !taken[written] {
+		return written
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(key.port + key.direction))
+	for i := range most {
+		if n := (h.Sum32()+i)%most + 1; !taken[n] {
+			return n
+		}
+	}
+	return 0
+}
+
+func (k meterKey) slice() []string { keys := k.keys(); return keys[:] }
+
+// meterID reads an id that is written down on a port, under a key that ends in a direction; 0 if it is none.
+func meterID(key, value string) uint32 {
+	if !hasDirection(key) {
+		return 0
+	}
+	n, err := strconv.ParseUint(value, 10, 32)
+	if err != nil {
+		return 0
+	}
+	return uint32(n)
+}
