@@ -19,7 +19,7 @@ PKGS ?= ./...
 # TESTSUM reads `go test -json`, shows failures and skips with their reasons, and closes with the counts.
 TESTSUM := $(GO) run ./tools/testsum
 
-.PHONY: help build check fmt vet lint test lab-up lab-down lab-status integration histories fuzz bench-openflow ci tools
+.PHONY: help build check fmt vet lint test lab-up lab-down lab-status integration histories crashes fuzz bench-openflow ci tools
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -69,6 +69,10 @@ HISTORIES ?= 500
 SEED ?= 1
 histories: ## HISTORIES=500 random histories of events end in the same flows as a fresh start (SEED=0: new ones)
 	@set -o pipefail; $(GO) test -count 1 -timeout 60m -json -run History ./internal/pipeline -rapid.checks=$(HISTORIES) -rapid.seed=$(SEED) | $(TESTSUM)
+
+CRASHES ?= 500
+crashes: ## CRASHES=500 crashes of an agent in random histories: flows end right, never empty or open in between (SEED=0: new ones)
+	@set -o pipefail; $(GO) test -count 1 -timeout 60m -json -run TestCrashes ./internal/agent -crashes=$(CRASHES) -crashseed=$(SEED) | $(TESTSUM)
 
 fuzz: ## every fuzz target for FUZZTIME=10s
 	@tools/fuzz-all $(FUZZTIME)

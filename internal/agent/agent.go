@@ -132,6 +132,7 @@ type Agent struct {
 	tracking      tracking
 	extensions    extensions
 	memory        memory
+	resyncing     resyncing
 	links         map[string]bool // bridges with a supervised connection
 	tunnels       map[string]tunnelState
 	tunnelRetries retries[string]
@@ -149,7 +150,7 @@ func New(cfg Config, sw Switch, open func(onEvent func(messaging.Event)) (Broker
 		cfg: cfg, sw: sw, inbox: newMailbox[any](), world: world.New(cfg.World),
 		asked: make(chan func()), ended: make(chan struct{}), seen: newSeen(),
 		report: reporting{start: true}, repeats: repeats{every: repeatEvery}, wiring: newWiring(), ports: newPorts(),
-		filters: newFilters(), tracking: newTracking(),
+		filters: newFilters(), tracking: newTracking(), resyncing: resyncing{networks: map[world.SegmentKey]bool{}},
 		links: map[string]bool{}, tunnels: map[string]tunnelState{}, tunnelRetries: retries[string]{},
 	}
 	a.log = slog.New(recording{cfg.Log.Handler(), &a.recorder})

@@ -9,7 +9,7 @@ import (
 )
 
 // brokerEvent writes down what happens to the broker's connection. Only a gap matters to the world: everything is
-// asked for again.
+// checked.
 func (a *Agent) brokerEvent(e messaging.Event) {
 	switch e := e.(type) {
 	case messaging.Connected:

@@ -8,9 +8,10 @@
 //
 // register.go finds a server and listens to it, heartbeat.go keeps it informed; wiring.go brings the switch in line with
 // what the world wants, in rounds; drift.go notices what others change there; extensions.go tends what is added to the core; ports.go, filters.go and tunnels.go ask the
-// server what is missing and tell it, and connection tracking, what is done; memory.go writes down what the server said, for
-// a start without one; inspect.go answers questions about the agent, from copies that the loop takes, and recorder.go keeps
-// the last inputs and decisions. What is wanted is decided elsewhere: in packages world and pipeline.
+// server what is missing and tell it, and connection tracking, what is done; resync.go has what is known checked after
+// something may have been missed; memory.go writes down what the server said, for a start without one; inspect.go answers
+// questions about the agent, from copies that the loop takes, and recorder.go keeps the last inputs and decisions. What is
+// wanted is decided elsewhere: in packages world and pipeline.
 //
 // Start with [Agent.Run].
 package agent

@@ -21,8 +21,9 @@ import (
 
 // filters is what has been asked about security groups, their members and address groups. It is owned by the loop.
 type filters struct {
-	asking  int // questions on their way
-	retries retries[string]
+	asking   int // questions on their way
+	checking int // questions of a check on their way, see resyncing
+	retries  retries[string]
 	// sizes bounds how many items are asked about together with one whose question was refused.
 	sizes map[string]int
 }
@@ -32,6 +33,7 @@ func newFilters() filters { return filters{retries: retries[string]{}, sizes: ma
 // itemsAnswered: the server's answer about what filters need.
 type itemsAnswered struct {
 	items     []world.Item
+	check     bool // of what was known
 	groups    []neutron.SecurityGroup
 	members   []neutron.Member
 	addresses []neutron.AddressGroup
@@ -48,27 +50,45 @@ const maxGroupsPerCall = 10
 
 // askItems asks the server for what filters need and it has not told yet, many items at a time.
 func (a *Agent) askItems(ctx context.Context) {
-	if a.versions == nil || a.filters.asking >= maxAsking {
+	if a.versions == nil || a.filters.asking >= maxAsking && a.filters.checking > 0 {
 		return
 	}
 	now := time.Now()
 	var early []world.Item
-	ready := map[neutron.Kind][]world.Item{}
+	ready, known := map[neutron.Kind][]world.Item{}, map[neutron.Kind][]world.Item{}
 	for _, item := range a.world.MissingItems() {
-		if a.filters.retries.waiting(item.String(), now) {
+		switch {
+		case a.filters.retries.waiting(item.String(), now):
 			early = append(early, item)
 			a.wakeUp(a.filters.retries[item.String()].at)
-		} else {
+		case a.world.Known(item):
+			known[item.Kind] = append(known[item.Kind], item)
+		default:
 			ready[item.Kind] = append(ready[item.Kind], item)
 		}
 	}
-	a.world.NoAnswer(early)
+	full := a.filters.asking >= maxAsking
 	for kind, items := range ready {
+		if full {
+			early = append(early, items...) // their turn comes with the next answer
+			continue
+		}
 		for _, question := range a.itemQuestions(kind, items) {
 			a.filters.asking++
-			a.work.Go(func() { a.inbox.put(a.pullItems(ctx, kind, question)) })
+			a.work.Go(func() { a.inbox.put(a.pullItems(ctx, kind, question, false)) })
 		}
 	}
+	for kind, items := range known {
+		for _, question := range a.itemQuestions(kind, items) {
+			if a.filters.checking > 0 || !a.mayCheck(now) {
+				early = append(early, question...)
+				continue
+			}
+			a.filters.checking++
+			a.work.Go(func() { a.inbox.put(a.pullItems(ctx, kind, question, true)) })
+		}
+	}
+	a.world.NoAnswer(early)
 }
 
 // itemQuestions puts items together into questions: as many as one may name, and fewer where a question was refused.
@@ -90,7 +110,7 @@ func (a *Agent) itemQuestions(kind neutron.Kind, items []world.Item) [][]world.I
 }
 
 // pullItems runs beside the loop.
-func (a *Agent) pullItems(ctx context.Context, kind neutron.Kind, items []world.Item) itemsAnswered {
+func (a *Agent) pullItems(ctx context.Context, kind neutron.Kind, items []world.Item, check bool) itemsAnswered {
 	began := time.Now()
 	ids := make([]string, len(items))
 	for i, item := range items {
@@ -100,7 +120,7 @@ func (a *Agent) pullItems(ctx context.Context, kind neutron.Kind, items []world.
 	if kind == neutron.KindPort {
 		filter = map[string]any{"security_group_ids": ids}
 	}
-	e := itemsAnswered{items: items}
+	e := itemsAnswered{items: items, check: check}
 	objects, err := a.server.BulkPull(ctx, a.versions, kind, filter)
 	if err != nil {
 		e.err = err
@@ -129,7 +149,11 @@ func (a *Agent) pullItems(ctx context.Context, kind neutron.Kind, items []world.
 
 // itemsCame takes the server's answer, or that there is none.
 func (a *Agent) itemsCame(e itemsAnswered) {
-	a.filters.asking--
+	if e.check {
+		a.filters.checking--
+	} else {
+		a.filters.asking--
+	}
 	now := time.Now()
 	if refused(e.err) && len(e.items) > 1 {
 		// One of them may be what the server stumbles over: ask by halves, at once.
@@ -200,6 +224,34 @@ func (a *Agent) adopt(entries []openflow.Entry) {
 	a.world.Avoid(ids)
 	if !open {
 		a.world.Close()
+	}
+}
+
+// disinherit removes at once what a port that was never wired would inherit: a number may have been another port's, whose
+// flows are still there and would let the new one pass under the other's filters. Wiring leaves its mark on a port's row.
+func (a *Agent) disinherit(name string, b *bridge) {
+	if !a.cfg.World.Filter {
+		return
+	}
+	heirs := map[uint64]bool{}
+	for _, id := range a.world.PortIDs() {
+		if vif := a.world.Port(id).VIF; vif != nil && vif.OFPort != 0 {
+			if row := a.world.View.Port(vif.Port); row != nil && row.OtherConfig["net_uuid"] == "" {
+				heirs[uint64(vif.OFPort)] = true
+			}
+		}
+	}
+	if len(heirs) == 0 {
+		return
+	}
+	n := b.tracker.Release(func(e openflow.Entry) bool {
+		f, err := e.Flow()
+		return err == nil && len(f.Actions) > 0 && leftover(e) && slices.ContainsFunc(f.Match, func(t openflow.Term) bool {
+			return t.Field == openflow.InPort && heirs[t.Value.Lo]
+		})
+	})
+	if n > 0 {
+		a.log.Info("removing flows of ports whose numbers new ports have", "bridge", name, "flows", n)
 	}
 }
 

@@ -69,6 +69,7 @@ func (a *Agent) reportEnded(e reported) {
 		a.notify(a.cfg.Notifier.Ready("reporting to neutron-server"))
 	case e.status == neutron.StatusRevived:
 		a.log.Warn("the server had taken this host for dead and has it back", "took", e.took)
-		a.resync()
+		// Our queue has kept what was sent meanwhile; had it not, a gap would have told.
+		a.refreshNetworks()
 	}
 }

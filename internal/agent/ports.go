@@ -17,9 +17,10 @@ import (
 
 // ports is what has been asked and told about ports. It is owned by the loop.
 type ports struct {
-	asking  int // questions on their way
-	perCall int // ports in the next question; the first is small, so that the first ports need not wait for the last
-	retries retries[string]
+	asking   int // questions on their way
+	checking int // questions of a check on their way, see resyncing
+	perCall  int // ports in the next question; the first is small, so that the first ports need not wait for the last
+	retries  retries[string]
 	// groups bounds how many ports are asked about together with one whose question was refused.
 	groups map[string]int
 
@@ -40,6 +41,8 @@ type told struct {
 	status status
 	// revision of the port when it was told: if a later one says otherwise the server has changed its mind.
 	revision int64
+	// segment on which it was up: the server has sent the forwarding entries of no other because of it.
+	segment world.SegmentKey
 }
 
 // elsewhere stands for an interface that is not on the integration bridge: the server is told that the port is down, once.
@@ -82,14 +85,15 @@ func (a *Agent) placed(o world.Object, now time.Time) {
 type (
 	askedAbout struct {
 		ids   []string
+		check bool // of what was known
 		found []neutron.Port
 		err   error
 	}
 	toldAbout struct {
 		update neutron.DeviceUpdate
-		off    string // of a single report, of a port that is off
-		vifs   map[string]ovsdb.UUID
-		at     map[string]int64 // revisions
+		off    string          // of a single report, of a port that is off
+		at     map[string]told // what is told, but for the status
+		count  int             // of checks
 		result neutron.DeviceResult
 		err    error
 	}
@@ -104,16 +108,19 @@ const (
 // askMissing asks the server about the ports that it has not told us about, many at a time: few at first, then twice
 // as many with every answer, while those that were answered are being wired.
 func (a *Agent) askMissing(ctx context.Context) {
-	if a.versions == nil || a.ports.asking >= maxAsking {
+	if a.versions == nil || a.ports.asking >= maxAsking && a.ports.checking > 0 {
 		return
 	}
 	now := time.Now()
-	var ready, early []string
+	var ready, known, early []string
 	for _, id := range a.world.Missing() {
-		if a.ports.retries.waiting(id, now) {
+		switch {
+		case a.ports.retries.waiting(id, now):
 			early = append(early, id)
 			a.wakeUp(a.ports.retries[id].at)
-		} else {
+		case a.world.Port(id).Details != nil:
+			known = append(known, id)
+		default:
 			ready = append(ready, id)
 		}
 	}
@@ -121,28 +128,40 @@ func (a *Agent) askMissing(ctx context.Context) {
 	if len(ready)+len(early) == 0 && a.ports.asking == 0 {
 		a.ports.perCall = firstPerCall
 	}
-	for _, ids := range a.questions(ready) {
+	for _, ids := range a.questions(ready, a.ports.perCall) {
 		if a.ports.asking >= maxAsking {
 			a.world.Unanswered(ids) // their turn comes with the next answer
 			continue
 		}
 		a.ports.asking++
-		a.work.Go(func() {
-			objects, err := a.server.BulkPull(ctx, a.versions, neutron.KindPort, map[string]any{"id": ids})
-			e := askedAbout{ids: ids, err: err}
-			if err == nil {
-				e.found, e.err = neutron.DecodeAll[neutron.Port](neutron.KindPort, objects)
-			}
-			a.inbox.put(e)
-		})
+		a.askAbout(ctx, askedAbout{ids: ids})
+	}
+	for _, ids := range a.questions(known, maxPerCall) {
+		if a.ports.checking > 0 || !a.mayCheck(now) {
+			a.world.Unanswered(ids)
+			continue
+		}
+		a.ports.checking++
+		a.askAbout(ctx, askedAbout{ids: ids, check: true})
 	}
 }
 
+func (a *Agent) askAbout(ctx context.Context, e askedAbout) {
+	a.work.Go(func() {
+		var objects []neutron.Primitive
+		objects, e.err = a.server.BulkPull(ctx, a.versions, neutron.KindPort, map[string]any{"id": e.ids})
+		if e.err == nil {
+			e.found, e.err = neutron.DecodeAll[neutron.Port](neutron.KindPort, objects)
+		}
+		a.inbox.put(e)
+	})
+}
+
 // questions puts ports together into questions: as many as one may name, and fewer where a question was refused.
-func (a *Agent) questions(ids []string) [][]string {
+func (a *Agent) questions(ids []string, most int) [][]string {
 	bySize := map[int][]string{}
 	for _, id := range ids {
-		size := min(cmp.Or(a.ports.groups[id], maxPerCall), a.ports.perCall)
+		size := min(cmp.Or(a.ports.groups[id], maxPerCall), most)
 		bySize[size] = append(bySize[size], id)
 	}
 	var out [][]string
@@ -153,7 +172,11 @@ func (a *Agent) questions(ids []string) [][]string {
 }
 
 func (a *Agent) answered(e askedAbout) {
-	a.ports.asking--
+	if e.check {
+		a.ports.checking--
+	} else {
+		a.ports.asking--
+	}
 	now := time.Now()
 	if refused(e.err) && len(e.ids) > 1 {
 		// One of them may be what the server stumbles over, and the others must not wait for it: ask by halves, at once.
@@ -203,12 +226,12 @@ func (a *Agent) reportPorts(ctx context.Context) {
 	if a.versions == nil || a.ports.telling {
 		return
 	}
-	e := toldAbout{vifs: map[string]ovsdb.UUID{}, at: map[string]int64{}}
+	e := toldAbout{at: map[string]told{}, count: a.resyncing.count}
 	now := time.Now()
 	for _, id := range slices.Sorted(maps.Keys(a.ports.changed)) {
 		want, vif, ready := a.portStatus(id, now)
 		before := a.ports.told[id]
-		again := want == up && before.status == up && vif == before.vif && a.takenDown(id, before)
+		again := want == up && before.status == up && vif == before.vif && (a.takenDown(id, before) || a.onNewTunnels(id, before))
 		switch {
 		case !ready || a.ports.retries.waiting(id, now):
 			continue
@@ -225,10 +248,7 @@ func (a *Agent) reportPorts(ctx context.Context) {
 		case want == up && before.status == up:
 			want = down // plugged in anew: the server has to see it go before it sees it come
 		}
-		e.vifs[id] = vif
-		if p := a.world.Port(id); p != nil && p.Details != nil {
-			e.at[id] = p.Details.Revision
-		}
+		e.at[id] = a.toldNow(id, vif)
 		switch {
 		case want == off:
 			if e.off == "" {
@@ -240,10 +260,19 @@ func (a *Agent) reportPorts(ctx context.Context) {
 			e.update.Down = append(e.update.Down, id)
 		}
 	}
+	refresh := a.refreshers(now)
+	if len(refresh) > 0 && a.mayCheck(now) {
+		for _, id := range refresh {
+			if p := a.world.Port(id); !slices.Contains(slices.Concat(e.update.Up, e.update.Down), id) && len(e.update.Up) < a.cfg.PortsPerReport {
+				e.at[id] = a.toldNow(id, p.VIF.Interface)
+				e.update.Up = append(e.update.Up, id)
+			}
+		}
+	}
 	if len(e.update.Up)+len(e.update.Down) == 0 && e.off == "" {
 		return
 	}
-	e.update.RefreshTunnels = a.wantsRefresh(e.update.Up)
+	e.update.RefreshTunnels = len(refresh) > 0 || a.wantsRefresh(e.update.Up)
 	a.ports.telling = true
 	a.work.Go(func() {
 		if len(e.update.Up)+len(e.update.Down) > 0 {
@@ -299,6 +328,26 @@ func (a *Agent) takenDown(id string, before told) bool {
 		(p.Details.Status == "DOWN" || p.Details.Status == "BUILD")
 }
 
+// onNewTunnels says whether a port that was told to be up is on another tunnelled segment since. It has to be told once more:
+// the server does not send the segment's forwarding entries otherwise.
+func (a *Agent) onNewTunnels(id string, before told) bool {
+	p := a.world.Port(id)
+	if p == nil || !a.cfg.World.L2Population || p.Wiring.Segment == before.segment {
+		return false
+	}
+	s := a.world.Segment(p.Wiring.Segment)
+	return s != nil && s.Tunnelled()
+}
+
+// toldNow is what a report about a port says.
+func (a *Agent) toldNow(id string, vif ovsdb.UUID) told {
+	t := told{vif: vif}
+	if p := a.world.Port(id); p != nil && p.Details != nil {
+		t.revision, t.segment = p.Details.Revision, p.Wiring.Segment
+	}
+	return t
+}
+
 // wantsRefresh asks the server for all forwarding entries of the ports' networks: at first, because what it told an
 // earlier run is not known, and later for a network that it has not told about.
 func (a *Agent) wantsRefresh(ids []string) bool {
@@ -332,10 +381,11 @@ func (a *Agent) reportedPorts(e toldAbout) {
 				continue
 			}
 			a.ports.retries.forget(id)
-			if s == down && e.vifs[id] == "" {
+			if t := e.at[id]; s == down && t.vif == "" {
 				delete(a.ports.told, id)
 			} else {
-				a.ports.told[id] = told{e.vifs[id], s, e.at[id]}
+				t.status = s
+				a.ports.told[id] = t
 			}
 			a.tellStory(id, s, now)
 		}
@@ -344,6 +394,9 @@ func (a *Agent) reportedPorts(e toldAbout) {
 		confirm([]string{e.off}, off)
 	}
 	confirm(e.update.Up, up)
+	if e.err == nil && e.update.RefreshTunnels {
+		a.refreshed(slices.DeleteFunc(slices.Clone(e.update.Up), func(id string) bool { return failed[id] }), e.count)
+	}
 	confirm(e.update.Down, down)
 	if e.err != nil || len(failed) > 0 {
 		a.repeats.log(a.log, slog.LevelWarn, "the server did not take the status of ports, trying again",

@@ -4,6 +4,7 @@ package agent
 
 import (
 	"errors"
+	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -18,8 +19,10 @@ type retry struct {
 	at     time.Time // of the next attempt
 }
 
-// The pause after the first failure, and the longest; it doubles in between. Questions to the server wait less: they are many
-// in one call, only hosts on which something has changed ask, and what changed shall be in place soon after an outage.
+// The longest pause after the first failure, and the longest of all; it doubles in between. Questions to the server wait less:
+// they are many in one call, only hosts on which something has changed ask, and what changed shall be in place soon after an
+// outage. Pauses are of random length, from half of that on, since what failed here failed on other hosts at the same
+// moment; what failed together is tried again together.
 const (
 	retryMin = 100 * time.Millisecond
 	retryMax = 30 * time.Second
@@ -41,6 +44,7 @@ func (r retries[K]) unanswered(k K, now time.Time, err error) time.Duration {
 func (r retries[K]) failed(k K, now time.Time, most time.Duration) time.Duration {
 	before := r[k]
 	wait := min(retryMin<<min(before.failed, 20), most)
+	wait -= time.Duration(rand.NewPCG(uint64(now.UnixNano()), 0).Uint64() % uint64(wait/2))
 	r[k] = retry{before.failed + 1, now.Add(wait)}
 	return wait
 }

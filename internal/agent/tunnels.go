@@ -68,8 +68,9 @@ const fdbGrace = 30 * time.Second
 
 // inSync says whether everything that the server could tell us at first has been told, and everything that we had to tell.
 func (a *Agent) inSync() bool {
-	if a.versions == nil || !a.switchUp || a.ports.asking > 0 || a.ports.telling || len(a.ports.changed) > 0 || a.wiring.applying ||
-		a.filters.asking > 0 || !a.world.Complete() || !a.extensions.idle() {
+	if a.versions == nil || !a.switchUp || a.ports.asking+a.ports.checking > 0 || a.ports.telling || len(a.ports.changed) > 0 || a.wiring.applying ||
+		a.filters.asking+a.filters.checking > 0 || !a.resyncing.at.IsZero() || len(a.resyncing.networks) > 0 || !a.world.Complete() ||
+		!a.extensions.idle() {
 		return false
 	}
 	for _, t := range a.cfg.World.TunnelTypes {
@@ -92,24 +93,4 @@ func (a *Agent) inSync() bool {
 		}
 	}
 	return true
-}
-
-// resync asks for everything again, after something may have been missed.
-func (a *Agent) resync() {
-	a.seen.totals.Resyncs++
-	a.world.Doubt()
-	a.extensions.Doubt()
-	a.swept = false // what is not confirmed goes then
-	for _, t := range a.cfg.World.TunnelTypes {
-		a.tunnels[t] = tunnelUnsynced
-	}
-	if a.cfg.World.L2Population {
-		// Only a report makes the server send forwarding entries.
-		a.ports.refreshed = false
-		a.syncedAt = time.Time{}
-		for id := range a.ports.told {
-			a.ports.told[id] = told{}
-			a.ports.changed[id] = true
-		}
-	}
 }

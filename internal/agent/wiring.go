@@ -78,6 +78,7 @@ func (a *Agent) converge(ctx context.Context) {
 	if !a.started {
 		return // the switch has not been seen yet; there is nothing to decide on
 	}
+	a.beginResync()
 	for _, o := range a.extensions.Settle(a.world.Settle()) {
 		a.memory.stale = true
 		a.compile(o)
@@ -228,6 +229,7 @@ func (a *Agent) bridgeDumped(e dumped) {
 	b.maxMeters, a.world.MaxMeters[e.bridge] = e.maxMeters, e.maxMeters
 	if e.bridge == a.cfg.World.IntegrationBridge {
 		a.adopt(e.entries)
+		a.disinherit(e.bridge, b)
 	}
 	a.swept = false
 	a.repeats.forget("bridge cannot be programmed")

@@ -214,6 +214,18 @@ func (t *Tracker) Sweep(ours func(of.Entry) bool) (swept int) {
 	return swept
 }
 
+// Release has stale flows go at once, without waiting for Sweep.
+func (t *Tracker) Release(which func(of.Entry) bool) (released int) {
+	for k := range t.stale {
+		if which(t.have[k]) {
+			delete(t.stale, k)
+			t.dirty[k] = true
+			released++
+		}
+	}
+	return released
+}
+
 // Owner tells who wants a flow, and why.
 func (t *Tracker) Owner(k of.Key) (owner world.Object, reason string, ok bool) {
 	claims := t.want[k]

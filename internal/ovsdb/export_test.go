@@ -25,19 +25,6 @@ func (v *View) Advance(text []byte, whole bool) (*Batch, error) {
 	return v.advance(updates, whole)
 }
 
-// JSON returns the operations of the transaction as they are sent.
-func (t *Tx) JSON() ([]string, error) {
-	var out []string
-	for _, s := range steps([]*Tx{t}) {
-		text, err := json.Marshal(s.wire)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, string(text))
-	}
-	return out, t.err
-}
-
 // ManagerTarget returns the target of the Manager row for an endpoint.
 func ManagerTarget(text string) (string, error) {
 	e, err := parseEndpoint(text, SSL{})

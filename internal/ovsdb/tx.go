@@ -205,6 +205,19 @@ func (o *op) wire() []wire.Operation {
 	return ops
 }
 
+// JSON returns the operations of the transaction as they are sent, the preconditions first.
+func (t *Tx) JSON() ([]string, error) {
+	var out []string
+	for _, s := range steps([]*Tx{t}) {
+		text, err := json.Marshal(s.wire)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, string(text))
+	}
+	return out, t.err
+}
+
 // verify is the precondition that columns of a row are still as the view shows them.
 func verify[T any](t *Tx, tab *table[T], id UUID, row *T, columns []string) {
 	what := fmt.Sprintf("%s %s: %v unchanged", tab.name, id, columns)

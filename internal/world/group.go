@@ -87,6 +87,12 @@ func (w *World) toldOf(i Item) *told {
 	return nil
 }
 
+// Known says whether something that was said about an item is in force: asking about it is a check.
+func (w *World) Known(i Item) bool {
+	t := w.toldOf(i)
+	return t != nil && t.known
+}
+
 // answer finds what an answer belongs to; nil when it is to a question of long ago.
 func (w *World) answer(i Item) *told {
 	if i.Kind == neutron.KindPort {
@@ -108,6 +114,14 @@ func (w *World) NoAnswer(asked []Item) {
 		if w.answer(i) != nil {
 			w.missing[i.key()] = true
 		}
+	}
+}
+
+// answered takes that an item was answered. An answer from before news were missed counts, but may be too old: the item is
+// asked for again.
+func (w *World) answered(i Item, t *told) {
+	if t.answered = t.since >= w.doubted; !t.answered {
+		w.missing[i.key()] = true
 	}
 }
 
@@ -207,7 +221,7 @@ func (w *World) Groups(asked []Item, found []neutron.SecurityGroup) {
 				w.dropRule(id)
 			}
 		}
-		t.answered = true
+		w.answered(item, t)
 		w.learnGroup(g, &found[i])
 	}
 }

@@ -235,7 +235,8 @@ func (w *World) Members(asked []Item, found []neutron.Member) {
 		}
 		// Ports that were heard of before the question and are not in the answer are members no more.
 		w.dropLeavers(item.ID, t.since, found)
-		t.answered, t.known = true, true
+		w.answered(item, t)
+		t.known = true
 		w.touchUsers(w.remotes[item.ID])
 	}
 }
@@ -272,7 +273,7 @@ func (w *World) AddressGroups(asked []Item, found []neutron.AddressGroup) {
 			w.absent(item, t)
 			w.setAddresses(r, nil)
 		} else {
-			t.answered = true
+			w.answered(item, t)
 			w.learnAddresses(r, &found[i])
 		}
 	}

@@ -32,6 +32,7 @@ type Port struct {
 	Groups []string
 
 	askedAt, heard uint64 // when the last question left, and when the details came; see World.news
+	doubted        uint64 // when news about it were missed last
 
 	unknown bool // the server's last answer was that it does not know the port
 	moved   bool // its binding was active on this host, and is now on another
@@ -387,9 +388,13 @@ func (w *World) Missing() []string {
 // Ports takes the server's answer to a question about the given ports. A port that was asked for and is not among the
 // answers is one that the server does not know.
 func (w *World) Ports(asked []string, found []neutron.Port) {
+	for i := range found {
+		w.learn(&found[i])
+	}
 	for _, id := range asked {
 		if p := w.ports[id]; p != nil {
-			p.Asked, p.Answered = false, true
+			// An answer from before news were missed counts, but may be too old: the port is asked about again.
+			p.Asked, p.Answered = false, p.askedAt >= p.doubted
 			if p.heard < p.askedAt && !slices.ContainsFunc(found, func(d neutron.Port) bool { return d.ID == id }) {
 				p.Details = nil // deleted while nobody listened
 			}
@@ -397,9 +402,12 @@ func (w *World) Ports(asked []string, found []neutron.Port) {
 			w.touched[id] = true
 		}
 	}
-	for i := range found {
-		w.learn(&found[i])
-	}
+}
+
+// doubt has a port asked about again.
+func (w *World) doubt(p *Port) {
+	w.news++
+	p.Answered, p.doubted = false, w.news
 }
 
 // Unanswered takes back that the ports were asked about: the question failed and will be asked again.
@@ -464,8 +472,10 @@ func (w *World) leftBehind(p *neutron.Port) bool {
 
 // Doubt says that news may have been missed: every port, and what its filters need, is asked about again. What is known stays in force meanwhile.
 func (w *World) Doubt() {
+	w.news++
+	w.doubted = w.news
 	for _, p := range w.ports {
-		p.Answered = false
+		w.doubt(p)
 	}
 	w.doubtFilters()
 	for _, s := range w.segments {

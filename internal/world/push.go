@@ -170,7 +170,7 @@ func (w *World) pushNetwork(o neutron.Primitive, event neutron.Event) error {
 		}
 		w.concerned = append(w.concerned, n.ID)
 		for id := range s.ports {
-			w.ports[id].Answered = false
+			w.doubt(w.ports[id])
 		}
 	}
 	return nil

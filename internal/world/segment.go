@@ -219,6 +219,10 @@ func (w *World) restoreVLANs(b *ovsdb.Batch) {
 		if p == nil || p.Tag == nil || p.OtherConfig["net_uuid"] == "" {
 			continue
 		}
+		number := *p.Tag
+		if number == DeadVLAN { // a port that is off has its number only written down
+			number, _ = strconv.Atoi(p.OtherConfig["tag"])
+		}
 		if br := w.View.BridgeOf(p.UUID); br == nil || br.Name != w.Config.IntegrationBridge {
 			continue
 		}
@@ -227,7 +231,7 @@ func (w *World) restoreVLANs(b *ovsdb.Batch) {
 			id = "None"
 		}
 		if key, ok := ParseSegmentKey(p.OtherConfig["net_uuid"] + "/" + id); ok {
-			w.vlans.keep(key, uint16(*p.Tag))
+			w.vlans.keep(key, uint16(number))
 		}
 	}
 }

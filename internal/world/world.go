@@ -75,7 +75,8 @@ type World struct {
 	ids     conjunctionIDs
 	missing map[Item]bool // to be asked about
 	// news counts what was heard and asked, so that an answer can be told from what came after the question.
-	news uint64
+	news    uint64
+	doubted uint64 // when news were missed last
 	// asking counts questions about members on their way; passed are revisions of ports that were pushed meanwhile, so
 	// that an answer does not bring back what was said before.
 	asking    int

@@ -1,0 +1,802 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/patchbay-sdn/patchbay/internal/neutron"
+	"github.com/patchbay-sdn/patchbay/internal/observe"
+	"github.com/patchbay-sdn/patchbay/internal/pipeline"
+	"github.com/patchbay-sdn/patchbay/internal/snapshot"
+	"github.com/patchbay-sdn/patchbay/internal/world"
+	"github.com/patchbay-sdn/patchbay/openflow"
+	"github.com/patchbay-sdn/patchbay/oslo/messaging"
+)
+
+var (
+	crashes   = flag.Int("crashes", 25, "crashes of an agent in random histories")
+	crashSeed = flag.Uint64("crashseed", 1, "seed of the histories; 0: new ones")
+)
+
+// TestCrashes lets an agent live through random histories and crash in the middle, and checks four things. A history goes
+// from rest to rest; between them up to two things change, the broker and the server may be away, calls fail, the switch may
+// lose its flows, the snapshot may be cut short, changed or of another version; the agent dies at a random step, or at a
+// random time, and is started again.
+//
+//  1. Right in the end: all flows are those that a fresh agent makes on a switch with the same rows and no flows.
+//  2. Never empty: a flow that is right before, after, and whichever of the changes are known, stays from the moment it is
+//     there and is not touched; only the switch itself may lose it. (Not looked at when a port comes under filters that was
+//     not filtered before: it is closed until they are known.)
+//  3. Never open: every flow of the integration bridge is at any time one that is right for some of the changes; its default
+//     is to drop; and no interface is let in without the flow that leads to its filters.
+//  4. Back without a server: after the switch lost its flows, those of 2 are there again while the server is still away,
+//     if there is a snapshot to be trusted.
+func TestCrashes(t *testing.T) {
+	seed := *crashSeed
+	if seed == 0 {
+		seed = rand.Uint64()
+		t.Logf("seed %d", seed)
+	}
+	const perHistory = 3
+	for n := range (*crashes + perHistory - 1) / perHistory {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				h := newCrashHistory(t, rand.New(rand.NewPCG(seed, uint64(n))))
+				h.rest()
+				for range perHistory {
+					h.play()
+				}
+				h.end()
+			})
+		})
+	}
+}
+
+// crashHistory is a host over the lives of its agents.
+type crashHistory struct {
+	t     *testing.T
+	rnd   *rand.Rand
+	cfg   world.Config
+	ovs   *fakeOVS
+	truth *truth
+	dir   string // of the snapshot
+
+	revision int
+	number   int // of rules and incarnations
+
+	life    *life
+	region  *region
+	agent   *Agent
+	session *ovsSession
+	cancel  func()
+	done    chan error
+	story   []string
+
+	watch *crashWatch
+}
+
+func newCrashHistory(t *testing.T, rnd *rand.Rand) *crashHistory {
+	h := &crashHistory{t: t, rnd: rnd, ovs: newFakeOVS(), truth: newTruth(), dir: t.TempDir(), watch: &crashWatch{}}
+	filter := rnd.IntN(3) > 0
+	h.cfg = world.Config{
+		Host: "hv1", IntegrationBridge: "br-int", TunnelBridge: "br-tun", IntPatch: "patch-tun", TunPatch: "patch-int",
+		Physical: map[string]string{"physnet1": "br-ex"}, LocalIP: netip.MustParseAddr("10.0.0.1"), TunnelTypes: []string{"vxlan", "gre"},
+		L2Population: rnd.IntN(2) == 0, Filter: filter, FilterTables: filter, FailClosed: filter, AntiSpoof: !filter,
+	}
+	h.cfg.ARPResponder = h.cfg.L2Population
+	h.ovs.rows["Bridge"][rowID("br-ex")] = map[string]any{"_uuid": rowID("br-ex"), "name": "br-ex"} // the operator's
+	h.ovs.mu.Lock()
+	h.ovs.run()
+	h.ovs.mu.Unlock()
+	for _, id := range []string{"A", "B", "C", "D", "E"} {
+		h.truth.ports[id] = h.drawPort(id)
+	}
+	for range 4 {
+		id, rule := h.drawRule()
+		h.truth.rules[id] = rule
+	}
+	h.live(0, false)
+	wait(time.Second) // for the bridges
+	for i, id := range []string{"A", "B"} {
+		h.ovs.plug(id, 0, 10+i)
+	}
+	return h
+}
+
+func macOf(port string) string { return "fa:16:3e:00:00:0" + strings.ToLower(port) }
+
+func (h *crashHistory) note(format string, args ...any) {
+	h.story = append(h.story, fmt.Sprintf(format, args...))
+}
+
+// fail ends the test with the history that led there.
+func (h *crashHistory) fail(format string, args ...any) {
+	h.t.Helper()
+	h.t.Fatalf("%s\nafter: %s", fmt.Sprintf(format, args...), strings.Join(h.story, "; "))
+}
+
+// live starts an agent. With a limit it dies at that step.
+func (h *crashHistory) live(limit int, away bool) {
+	dir := h.dir
+	h.life = newLife(limit, func() { h.dir = copyState(h.t, dir) })
+	h.region = &region{life: h.life, truth: h.truth, rnd: rand.New(rand.NewPCG(h.rnd.Uint64(), 2)), away: away}
+	h.agent, h.session, h.cancel, h.done = startOn(h.t, h.cfg, h.ovs, h.region, filepath.Join(dir, "snapshot"))
+}
+
+func startOn(t *testing.T, cfg world.Config, ovs *fakeOVS, r *region, file string) (*Agent, *ovsSession, func(), chan error) {
+	t.Helper()
+	return startLogged(t, cfg, ovs, r, file, slog.New(slog.DiscardHandler))
+}
+
+func startLogged(t *testing.T, cfg world.Config, ovs *fakeOVS, r *region, file string, log *slog.Logger) (*Agent, *ovsSession, func(), chan error) {
+	t.Helper()
+	sw := ovs.session(r.life)
+	a, err := New(Config{
+		Host: "hv1", ReportInterval: 30 * time.Second, PortsPerReport: 20, Log: log, World: cfg, Snapshot: file,
+		Settings: pipeline.Settings{DatapathType: "netdev", MACTableSize: 50000, VXLANPort: 4789, DontFragment: true},
+		Notifier: observe.NewNotifier(func(string) string { return "" }, 1),
+		Link:     Supervised(func(ctx context.Context, bridge string) (*openflow.Conn, error) { return ovs.dial(ctx, r.life, bridge) }),
+	}, sw, func(onEvent func(messaging.Event)) (Broker, error) {
+		r.onEvent = onEvent
+		return r, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	return a, sw, cancel, done
+}
+
+// bury waits until a dead agent is gone.
+func (h *crashHistory) bury() {
+	h.life.crash()
+	h.cancel()
+	if err := <-h.done; err != nil {
+		h.fail("the agent ended with %v", err)
+	}
+	h.ovs.leave(h.session)
+}
+
+func (h *crashHistory) end() { h.bury() }
+
+// copyState is the state directory as a crash leaves it: what is written afterwards does not count.
+func copyState(t *testing.T, dir string) string {
+	to := t.TempDir()
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		t.Error(err)
+	}
+	for _, f := range files {
+		data, err := os.ReadFile(filepath.Join(dir, f.Name()))
+		if err != nil {
+			continue // renamed meanwhile
+		}
+		if err := os.WriteFile(filepath.Join(to, f.Name()), data, 0o600); err != nil {
+			t.Error(err)
+		}
+	}
+	return to
+}
+
+// restTime is long enough for everything: pauses between attempts, the wait for forwarding entries, the snapshot.
+const restTime = 100 * time.Second
+
+// rest lets everything happen that is to happen, without further trouble, and checks the result.
+func (h *crashHistory) rest() {
+	h.t.Helper()
+	h.region.mu.Lock()
+	h.region.rnd = nil
+	h.region.mu.Unlock()
+	h.region.back()
+	wait(restTime)
+	fresh, vlans := h.fresh(h.truth, h.ovs.clone())
+	got, want := named(h.ovs.all(), vlansOf(h.agent)), named(fresh, vlans)
+	if diff := difference(got, want); diff != "" {
+		h.fail("flows are not those of a fresh start:\n%s", diff)
+	}
+	h.region.mu.Lock()
+	h.region.rnd = rand.New(rand.NewPCG(h.rnd.Uint64(), 3))
+	h.region.mu.Unlock()
+}
+
+// fresh are the flows that a fresh agent without trouble makes on a switch that has none.
+func (h *crashHistory) fresh(t *truth, ovs *fakeOVS) (map[bridgeKey]openflow.Entry, map[uint16]string) {
+	h.t.Helper()
+	l := newLife(0, func() {})
+	r := &region{life: l, truth: t}
+	a, sw, cancel, done := startOn(h.t, h.cfg, ovs, r, "")
+	wait(restTime)
+	flows, vlans := ovs.all(), vlansOf(a)
+	l.crash()
+	cancel()
+	<-done
+	ovs.leave(sw)
+	return flows, vlans
+}
+
+func vlansOf(a *Agent) map[uint16]string {
+	out := map[uint16]string{}
+	for _, s := range a.world.Segments() {
+		out[s.VLAN] = s.Key.String()
+	}
+	return out
+}
+
+var vlanNumbers = regexp.MustCompile(`(dl_vlan=|reg6=|ct_zone=|set_field:)(0x[0-9a-f]+|\d+)(->vlan_vid|->reg6)?`)
+
+// rename writes local VLANs by what they stand for.
+func rename(line string, name func(vlan uint16) string) string {
+	return vlanNumbers.ReplaceAllStringFunc(line, func(s string) string {
+		m := vlanNumbers.FindStringSubmatch(s)
+		if m[1] == "set_field:" && m[3] == "" {
+			return s
+		}
+		var n uint16
+		if _, err := fmt.Sscanf(m[2], "%v", &n); err != nil {
+			return s
+		}
+		if m[3] == "->vlan_vid" {
+			n &^= 0x1000
+		}
+		if text := name(n); text != "" {
+			return m[1] + text + m[3]
+		}
+		return s
+	})
+}
+
+func named(flows map[bridgeKey]openflow.Entry, vlans map[uint16]string) map[string]bool {
+	out := map[string]bool{}
+	for k, e := range flows {
+		out[k.bridge+" "+rename(e.String(), func(n uint16) string { return vlans[n] })] = true
+	}
+	return out
+}
+
+// pieces are a flow of the integration bridge without regard to VLANs. Of a flow that is part of conjunctions they are what it
+// matches and each of the conjunctions: who is a member of a group, and which groups are in force, is heard one by one.
+func pieces(e openflow.Entry) []string {
+	line := rename(e.String(), func(n uint16) string {
+		if n == world.DeadVLAN {
+			return ""
+		}
+		return "*"
+	})
+	match, actions, _ := strings.Cut(line, "actions=")
+	if !strings.HasPrefix(actions, "conjunction(") {
+		return []string{line}
+	}
+	out := []string{match}
+	for _, c := range strings.Split(actions, "),") {
+		out = append(out, strings.TrimSuffix(c, ")"))
+	}
+	return out
+}
+
+func difference(got, want map[string]bool) string {
+	var lines []string
+	for line := range got {
+		if !want[line] {
+			lines = append(lines, "only after the history: "+line)
+		}
+	}
+	for line := range want {
+		if !got[line] {
+			lines = append(lines, "only fresh: "+line)
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+// crashWatch looks at everything that happens to the flows between two rests.
+type crashWatch struct {
+	mu  sync.Mutex
+	log []crashCommit
+}
+
+// crashCommit is one bundle, with what was there after it.
+type crashCommit struct {
+	bridge string
+	mods   []flowMod
+	wiped  bool
+	after  map[openflow.Key]openflow.Entry
+}
+
+// begin writes down what happens from now on.
+func (w *crashWatch) begin(o *fakeOVS) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	w.log = nil
+	o.committed = func(bridge string, mods []flowMod, wiped bool) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.log = append(w.log, crashCommit{bridge, mods, wiped, maps.Clone(o.flows[bridge])})
+	}
+}
+
+// change is something that happens in the cloud or on the host. The same change can be made to several clouds.
+type change struct {
+	name string
+	make func(t *truth, o *fakeOVS)
+	tell func(r *region)
+}
+
+// play goes from one rest to the next, with a crash in between.
+func (h *crashHistory) play() {
+	before := h.ovs.all()
+	base, baseTruth := h.ovs.clone(), h.truth.clone()
+	h.watch.begin(h.ovs)
+	// Faults while the agent lives.
+	h.life.mu.Lock()
+	h.life.limit = h.life.steps + 1 + h.rnd.IntN(60)
+	h.life.mu.Unlock()
+	changes := []change{h.drawChange()}
+	if h.rnd.IntN(2) == 0 {
+		changes = append(changes, h.drawChange())
+	}
+	todo := slices.Clone(changes)
+	act := func() {
+		switch n := h.rnd.IntN(6); {
+		case n < 3 && len(todo) > 0:
+			h.apply(todo[0])
+			todo = todo[1:]
+		case n == 3:
+			h.note("the switch restarts")
+			h.ovs.restart()
+			h.life.drop()
+		case n == 4:
+			h.note("the broker leaves")
+			h.region.leave()
+		case n == 5:
+			h.note("the broker is back")
+			h.region.back()
+		}
+		wait(time.Duration(h.rnd.IntN(3000)) * time.Millisecond)
+	}
+	for range 1 + h.rnd.IntN(3) {
+		act()
+	}
+	h.note("crash")
+	h.bury()
+	// Faults while there is none.
+	trusted := h.damage()
+	for range h.rnd.IntN(3) {
+		act()
+	}
+	if h.rnd.IntN(3) == 0 {
+		h.note("the switch restarts")
+		h.ovs.restart()
+	}
+	away := h.rnd.IntN(2) == 0
+	limit := 0
+	if h.rnd.IntN(3) == 0 {
+		limit = 1 + h.rnd.IntN(80) // it crashes again
+	}
+	h.note("start, server away: %v, crash at step %d", away, limit)
+	h.live(limit, away)
+	var static map[bridgeKey]openflow.Entry
+	if away && limit == 0 && trusted && len(todo) == len(changes) {
+		wait(20 * time.Second)
+		static = h.ovs.all()
+	}
+	for range h.rnd.IntN(3) {
+		act()
+	}
+	if limit > 0 {
+		select {
+		case <-h.life.died:
+		case <-time.After(time.Duration(h.rnd.IntN(5000)) * time.Millisecond):
+		}
+		h.note("crash")
+		h.bury()
+		h.live(0, h.rnd.IntN(2) == 0)
+	}
+	for _, c := range todo {
+		h.apply(c)
+	}
+	wait(time.Duration(h.rnd.IntN(2000)) * time.Millisecond)
+	h.rest()
+	h.check(before, base, baseTruth, changes, static)
+}
+
+func (h *crashHistory) apply(c change) {
+	h.note("%s", c.name)
+	h.region.mu.Lock()
+	c.make(h.truth, h.ovs)
+	h.region.mu.Unlock()
+	if c.tell != nil {
+		c.tell(h.region)
+		if h.rnd.IntN(3) == 0 {
+			c.tell(h.region)
+		}
+	}
+}
+
+// damage does something to the snapshot, and says whether it can still be trusted.
+func (h *crashHistory) damage() bool {
+	path := filepath.Join(h.dir, "snapshot")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return false
+	}
+	write := func(path string, data []byte) {
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			h.t.Fatal(err)
+		}
+	}
+	what, trusted := "kept", false
+	switch h.rnd.IntN(10) {
+	case 0:
+		what = "cut short"
+		write(path, data[:h.rnd.IntN(len(data))])
+	case 1:
+		what = "changed"
+		bad := slices.Clone(data)
+		bad[len(bad)/2+h.rnd.IntN(len(bad)/2)] ^= 1 << h.rnd.IntN(8)
+		write(path, bad)
+	case 2:
+		what = "of another version"
+		if err := snapshot.Save(path, world.MemoryVersion+1, &world.Memory{}, time.Now()); err != nil {
+			h.t.Fatal(err)
+		}
+	case 3:
+		what = "gone"
+		if err := os.Remove(path); err != nil {
+			h.t.Fatal(err)
+		}
+	case 4:
+		what, trusted = "being written anew", true
+		write(path+".new-1", data[:h.rnd.IntN(len(data))])
+	default:
+		trusted = true
+	}
+	h.note("the snapshot is %s", what)
+	return trusted
+}
+
+// check holds what happened since the last rest against what may happen.
+func (h *crashHistory) check(before map[bridgeKey]openflow.Entry, base *fakeOVS, baseTruth *truth, changes []change, static map[bridgeKey]openflow.Entry) {
+	h.t.Helper()
+	steady := before // right all the time
+	may := map[string]bool{}
+	allow := func(flows map[bridgeKey]openflow.Entry) {
+		for k, e := range flows {
+			if k.bridge == "br-int" {
+				for _, p := range pieces(e) {
+					may[p] = true
+				}
+			}
+		}
+	}
+	allow(before)
+	after := h.ovs.all()
+	for subset := range 1 << len(changes) {
+		t, o := baseTruth.clone(), base.clone()
+		for i, c := range changes {
+			if subset&(1<<i) != 0 {
+				c.make(t, o)
+			}
+		}
+		flows, _ := h.fresh(t, o.clone())
+		allow(flows)
+		steady = both(steady, flows)
+		if h.withGhosts(t, baseTruth) {
+			flows, _ := h.fresh(t, o)
+			allow(flows)
+		}
+	}
+	steady = both(steady, after)
+	allow(after)
+	if !h.comesUnderFilters(baseTruth) {
+		h.neverEmpty(before, steady)
+	}
+	h.neverOpen(may)
+	for k, e := range steady {
+		if static != nil && static[k] != e {
+			h.fail("without a server, from the snapshot, there is no %s %s", k.bridge, e)
+		}
+	}
+}
+
+// withGhosts adds what changed ports were and are as ports of other hosts: a port is known as a member of its new groups while
+// its old ones are in force on it, as long as the new ones have not been told.
+func (h *crashHistory) withGhosts(t, before *truth) bool {
+	for id, p := range h.truth.ports {
+		if p["revision_number"] == before.ports[id]["revision_number"] {
+			continue
+		}
+		for i, ghost := range []map[string]any{p, before.ports[id]} {
+			ghost = maps.Clone(ghost)
+			ghost["id"] = fmt.Sprint(id, i)
+			t.ports[id+fmt.Sprint(i)] = ghost
+		}
+	}
+	return len(t.ports) > len(before.ports)
+}
+
+// comesUnderFilters says whether a port is filtered now that was not before: it is closed until its filters are known.
+func (h *crashHistory) comesUnderFilters(before *truth) bool {
+	checked := func(p map[string]any) bool {
+		return p["device_owner"] == "compute:nova" && fmt.Sprint(p["security"]) == fmt.Sprint(wrapped(map[string]any{"port_security_enabled": true}))
+	}
+	for id, p := range h.truth.ports {
+		if h.cfg.Filter && checked(p) && !checked(before.ports[id]) {
+			return true
+		}
+	}
+	return false
+}
+
+func both(a, b map[bridgeKey]openflow.Entry) map[bridgeKey]openflow.Entry {
+	out := map[bridgeKey]openflow.Entry{}
+	for k, e := range a {
+		if b[k] == e {
+			out[k] = e
+		}
+	}
+	return out
+}
+
+func (h *crashHistory) neverEmpty(before, steady map[bridgeKey]openflow.Entry) {
+	h.t.Helper()
+	there := map[bridgeKey]bool{}
+	for k, e := range before {
+		there[k] = steady[k] == e
+	}
+	for i, c := range h.watch.log {
+		if c.wiped {
+			for k := range there {
+				if k.bridge == c.bridge {
+					delete(there, k)
+				}
+			}
+		}
+		for _, m := range c.mods {
+			k := bridgeKey{c.bridge, m.key}
+			e, right := steady[k]
+			if there[k] {
+				h.fail("bundle %d of %d: a flow that is right all the time is touched: %s, now %s", i, len(h.watch.log), e, m.entry)
+			}
+			there[k] = right && m.entry == e // after a loss it may come bit by bit
+		}
+	}
+}
+
+func (h *crashHistory) neverOpen(may map[string]bool) {
+	h.t.Helper()
+	for i, c := range h.watch.log {
+		if c.bridge != "br-int" {
+			continue
+		}
+		for _, m := range c.mods {
+			if m.entry.IsZero() {
+				continue
+			}
+			for _, p := range pieces(m.entry) {
+				if !may[p] {
+					h.fail("bundle %d of %d: never right: %s", i, len(h.watch.log), p)
+				}
+			}
+		}
+		if !h.cfg.Filter || len(c.after) == 0 {
+			continue
+		}
+		admitted, led := map[string]bool{}, map[string]bool{}
+		closed := false
+		for _, e := range c.after {
+			f, err := e.Flow()
+			if err != nil {
+				h.t.Fatal(err)
+			}
+			switch {
+			case f.Table == 0 && f.Priority == 0 && len(f.Match) == 0:
+				closed = len(f.Actions) == 0
+			case f.Table == 0 && f.Priority == 1:
+				admitted[f.Match.String()] = true
+			case f.Table == 60 && f.Priority == 100:
+				led[f.Match.String()] = true
+			}
+		}
+		if !closed {
+			h.fail("bundle %d of %d: the integration bridge is open", i, len(h.watch.log))
+		}
+		for port := range admitted {
+			var n int
+			_, _ = fmt.Sscanf(port, "in_port=%d", &n)
+			if n < 100 && n > 0 && !led[port] {
+				h.fail("bundle %d of %d: %s is let in without filters", i, len(h.watch.log), port)
+			}
+		}
+	}
+}
+
+// A port that gets the number of another one, which was unplugged while no agent lived, gets nothing else of it.
+func TestANumberIsNoInheritance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newCrashHistory(t, rand.New(rand.NewPCG(1, 1)))
+		h.bury()
+		h.cfg.Filter, h.cfg.FilterTables, h.cfg.FailClosed, h.cfg.AntiSpoof = true, true, true, false
+		h.live(0, false)
+		h.region.rnd = nil
+		wait(restTime)
+		let := func() (in, off []string) {
+			for k, e := range h.ovs.all() {
+				if text := e.String(); k.bridge == "br-int" && strings.Contains(text, "in_port=10,") {
+					in = append(in, text)
+				} else if k.bridge == "br-int" && strings.Contains(text, "in_port=11,") {
+					off = append(off, text)
+				}
+			}
+			return in, off
+		}
+		before, neighbour := let()
+		if len(before) == 0 || len(neighbour) == 0 {
+			t.Fatalf("%v, %v", before, neighbour)
+		}
+		h.bury()
+		h.ovs.plug("C", 1, 10)
+		h.ovs.unplug("A")
+		h.live(0, true)
+		wait(5 * time.Second)
+		if after, others := let(); len(after) > 0 || len(others) != len(neighbour) {
+			t.Errorf("without a server, the port that took over number 10 has %v; its neighbour %d of %d flows", after, len(others), len(neighbour))
+		}
+		h.end()
+	})
+}
+
+func pick[T any](r *rand.Rand, list ...T) T { return list[r.IntN(len(list))] }
+
+func some[T any](r *rand.Rand, list ...T) []T {
+	out := []T{}
+	for _, x := range list {
+		if r.IntN(2) == 0 {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+func (h *crashHistory) drawPort(id string) map[string]any {
+	h.revision++
+	s := regionSegments()[h.rnd.IntN(len(regionSegments()))]
+	var number any
+	if s.id >= 0 {
+		number = s.id
+	}
+	// What becomes of the tunnels of a network whose only port is off depends on whether it ever was on, here as with Python.
+	up := s.kind != "local" || h.rnd.IntN(2) == 0
+	ips, pairs := []any{}, []any{}
+	for _, ip := range some(h.rnd, fmt.Sprint("10.0.0.1", id[0]), "2001:db8::"+strings.ToLower(id), "10.0.0.99") {
+		ips = append(ips, wrapped(map[string]any{"ip_address": ip}))
+	}
+	if h.rnd.IntN(4) == 0 {
+		pairs = append(pairs, wrapped(map[string]any{"mac_address": "00:00:5e:00:01:0" + strings.ToLower(id), "ip_address": pick(h.rnd, "10.9.0.0/16", "0.0.0.0/0")}))
+	}
+	return map[string]any{
+		"id": id, "network_id": s.network, "mac_address": macOf(id), "admin_state_up": up, "revision_number": h.revision,
+		"device_owner": pick(h.rnd, "compute:nova", "compute:nova", "network:dhcp"), "status": "ACTIVE",
+		"security":  wrapped(map[string]any{"port_security_enabled": h.rnd.IntN(5) > 0}),
+		"fixed_ips": ips, "allowed_address_pairs": pairs, "security_group_ids": some(h.rnd, regionGroups...),
+		"bindings": []any{wrapped(map[string]any{"host": "hv1", "status": "ACTIVE", "profile": "{}"})},
+		"binding_levels": []any{wrapped(map[string]any{"host": "hv1", "level": 0, "segment": wrapped(map[string]any{
+			"network_type": s.kind, "physical_network": s.physnet, "segmentation_id": number,
+		})})},
+	}
+}
+
+func (h *crashHistory) drawRule() (string, map[string]any) {
+	h.number++
+	id := fmt.Sprint("r", h.number)
+	rule := map[string]any{
+		"id": id, "security_group_id": pick(h.rnd, regionGroups...), "direction": pick(h.rnd, "ingress", "ingress", "egress"), "ethertype": "IPv4",
+	}
+	switch h.rnd.IntN(4) {
+	case 0:
+		rule["remote_group_id"] = pick(h.rnd, regionGroups...)
+	case 1:
+		rule["remote_address_group_id"] = pick(h.rnd, regionLists...)
+	case 2:
+		rule["remote_ip_prefix"] = "10.0.0.0/8"
+	}
+	switch h.rnd.IntN(3) {
+	case 0:
+		rule["protocol"] = "icmp"
+	case 1:
+		rule["protocol"], rule["port_range_min"], rule["port_range_max"] = "tcp", 80+h.rnd.IntN(5), 85+h.rnd.IntN(9)
+	}
+	return id, rule
+}
+
+// drawChange draws what happens next, as the cloud is now.
+func (h *crashHistory) drawChange() change {
+	id := pick(h.rnd, "A", "B", "C")
+	h.number++
+	incarnation, number := h.number, pick(h.rnd, 10, 20, 30)+int(id[0]-'A')
+	switch h.rnd.IntN(9) {
+	case 0, 1:
+		if h.ovs.plugged(id) == 0 {
+			return change{fmt.Sprint("plug ", id), func(_ *truth, o *fakeOVS) {
+				if o.plugged(id) == 0 {
+					o.plug(id, incarnation, number)
+				}
+			}, nil}
+		}
+		return change{fmt.Sprint("unplug ", id), func(_ *truth, o *fakeOVS) { o.unplug(id) }, nil}
+	case 2:
+		return change{fmt.Sprint("plug anew ", id), func(_ *truth, o *fakeOVS) { o.plug(id, incarnation, number) }, nil}
+	case 3, 4:
+		id := pick(h.rnd, "A", "B", "C", "D", "E")
+		p := h.drawPort(id)
+		return change{fmt.Sprint("change ", id), func(t *truth, _ *fakeOVS) {
+			if had := t.ports[id]; had == nil || had["revision_number"].(int) < p["revision_number"].(int) {
+				t.ports[id] = p
+			}
+		}, func(r *region) { r.push(neutron.KindPort, neutron.Updated, p) }}
+	case 5:
+		id, rule := h.drawRule()
+		return change{fmt.Sprint("add rule ", id), func(t *truth, _ *fakeOVS) { t.rules[id] = rule }, func(r *region) {
+			r.push(neutron.KindSecurityGroupRule, neutron.Updated, rule)
+		}}
+	case 6:
+		if len(h.truth.rules) > 0 {
+			id := pick(h.rnd, slices.Sorted(maps.Keys(h.truth.rules))...)
+			group := h.truth.rules[id]["security_group_id"]
+			return change{fmt.Sprint("drop rule ", id), func(t *truth, _ *fakeOVS) { delete(t.rules, id) }, func(r *region) {
+				r.push(neutron.KindSecurityGroupRule, neutron.Deleted, map[string]any{"id": id, "security_group_id": group})
+			}}
+		}
+	case 7:
+		id := pick(h.rnd, regionLists...)
+		h.revision++
+		list := []any{}
+		for _, x := range some(h.rnd, "192.0.2.0/24", "10.0.0.99", "0.0.0.0/0") {
+			list = append(list, wrapped(map[string]any{"address": x}))
+		}
+		data := map[string]any{"id": id, "revision_number": h.revision, "addresses": list}
+		return change{fmt.Sprint("change addresses ", id), func(t *truth, _ *fakeOVS) { t.addresses[id] = data }, func(r *region) {
+			r.push(neutron.KindAddressGroup, neutron.Updated, data)
+		}}
+	}
+	s := regionSegments()[h.rnd.IntN(2)]
+	endpoint := pick(h.rnd, "10.0.0.2", "10.0.0.3")
+	line := fmt.Sprintf("%s %d %s %s fa:16:3e:22:22:0%s 10.0.0.7%s", s.network, s.id, s.kind, endpoint, endpoint[7:], endpoint[7:])
+	gone := h.truth.stations[line]
+	return change{fmt.Sprint("station ", line, " gone: ", gone), func(t *truth, _ *fakeOVS) {
+		if gone {
+			delete(t.stations, line)
+			delete(t.tunnels, s.kind+" "+endpoint)
+		} else {
+			t.stations[line], t.tunnels[s.kind+" "+endpoint] = true, true
+		}
+	}, func(r *region) {
+		tunnel := map[string]any{"tunnel_ip": endpoint, "tunnel_type": s.kind}
+		if gone {
+			r.send(neutron.TopicTunnelDelete, "tunnel_delete", tunnel)
+			r.send(neutron.TopicL2Population, "remove_fdb_entries", fdb([]string{line}))
+		} else {
+			r.send(neutron.TopicTunnelUpdate, "tunnel_update", tunnel)
+			r.send(neutron.TopicL2Population, "add_fdb_entries", fdb([]string{line}))
+		}
+	}}
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/patchbay-sdn/patchbay/internal/neutron"
+	"github.com/patchbay-sdn/patchbay/internal/observe"
+	"github.com/patchbay-sdn/patchbay/internal/snapshot"
+	"github.com/patchbay-sdn/patchbay/internal/world"
+)
+
+// A directory that cannot be written to, as on a full or read-only disk, is named once; nothing else suffers, and the
+// snapshot is written as soon as it can be.
+func TestAFullDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "state")
+		file := filepath.Join(dir, "snapshot")
+		if err := os.WriteFile(dir, nil, 0o600); err != nil { // a file where the directory should be
+			t.Fatal(err)
+		}
+		log := &logBuffer{}
+		l, ovs := newLife(0, func() {}), newFakeOVS()
+		cfg := world.Config{Host: "hv1", IntegrationBridge: "br-int"}
+		region := &region{life: l, truth: newTruth()}
+		region.truth.ports["A"] = cloudPort("A1", 1, "DOWN")
+		region.truth.ports["A"]["id"] = "A"
+		a, _, cancel, done := startLogged(t, cfg, ovs, region, file, observe.NewLogger(log, slog.LevelInfo))
+		wait(time.Minute)
+		ovs.plug("A", 0, 1)
+		wait(5 * time.Minute)
+		if n := strings.Count(log.String(), "cannot be written down"); n != 1 {
+			t.Errorf("%d lines, want 1:\n%s", n, log)
+		}
+		if a.ports.told["A"].status != up {
+			t.Errorf("a port plugged in meanwhile is not up:\n%s", log)
+		}
+		if err := os.Remove(dir); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		wait(2 * savePause)
+		m := &world.Memory{}
+		if _, err := snapshot.Load(file, world.MemoryVersion, m); err != nil || len(m.Ports) != 1 {
+			t.Errorf("not written when it could be: %v, %v", m.Ports, err)
+		}
+		l.crash()
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// What was written down counts whatever the clock said then: clocks are set back and forth.
+func TestASnapshotFromTheFuture(t *testing.T) {
+	for _, written := range []time.Time{time.Unix(0, 0), time.Now().Add(20 * 365 * 24 * time.Hour)} {
+		synctest.Test(t, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "snapshot")
+			m := &world.Memory{Ports: []neutron.Port{{ID: "p0"}}}
+			if err := snapshot.Save(file, world.MemoryVersion, m, written); err != nil {
+				t.Fatal(err)
+			}
+			r := start(t, func(cfg *Config, _ *fakeBroker) { cfg.Snapshot = file })
+			if r.lines("remembering what the server said last") != 1 {
+				t.Errorf("written %s:\n%s", written, r.log)
+			}
+			_ = r.stop()
+		})
+	}
+}
