@@ -252,6 +252,16 @@ func TestLanes(t *testing.T) {
 	}
 }
 
+// What the switch learns on the tunnel bridge is nobody's, and no reason to look for an intruder.
+func TestForeignFlows(t *testing.T) {
+	for role, want := range map[string]string{"tunnel": "3 learned or foreign", "integration": "3 foreign", "physical": "3 foreign"} {
+		b := newBridge(inspect.Bridge{Name: "br", Role: role, Connected: true, Present: 9, Foreign: 3})
+		if got := strings.Join(b.Lines, ", "); got != "9 flows, "+want || !strings.Contains(b.Tip, want) {
+			t.Errorf("%s: %q, %q", role, got, b.Tip)
+		}
+	}
+}
+
 // Tunnels without a bridge for them are not forgotten.
 func TestTunnelsWithoutBridge(t *testing.T) {
 	h := Host{Tunnels: []inspect.Tunnel{{Remote: "10.0.0.9", State: "missing"}}}
