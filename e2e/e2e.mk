@@ -14,3 +14,7 @@ e2e-blink: build ## probes at 1 kHz through PATCHBAY_BLINK_UPDATES=200 updates, 
 
 faults: build ## restarts, crashes, a dead switch, a broker away, drift, the Python agent and back, under traffic; prints a table (root)
 	$(GO) test -count 1 -timeout 45m -tags e2e -v -run TestFaults $(TESTFLAGS) ./e2e/
+
+.PHONY: plan
+plan: build ## patchbay plan beside the Python agent: it touches nothing, and what it prints is what then happens (root)
+	$(GO) test -count 1 -timeout 30m -tags e2e -v -run TestPlan $(TESTFLAGS) ./e2e/

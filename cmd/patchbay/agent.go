@@ -78,21 +78,11 @@ func runAgent(ctx context.Context, o *options.Options) error {
 }
 
 func startAgent(ctx context.Context, o *options.Options, log *slog.Logger, level *slog.LevelVar) error {
-	if err := refuse(o); err != nil {
-		return err
-	}
-	url, err := messaging.ParseURL(o.Default.TransportURL.Reveal())
+	url, err := usable(o)
 	if err != nil {
-		return fmt.Errorf("[DEFAULT] transport_url: %w", err)
-	}
-	if err := o.Override(url.Query); err != nil {
 		return err
 	}
-	database, err := ovsdb.New(ovsdb.Config{
-		Endpoint:     o.OVS.OVSDBConnection,
-		SSL:          ovsdb.SSL{PrivateKey: o.OVS.SSLKeyFile, Certificate: o.OVS.SSLCertFile, CACert: o.OVS.SSLCACertFile},
-		ManagerProbe: o.OVS.OFInactivity,
-	})
+	database, err := ovsdb.New(databaseConfig(o))
 	if err != nil {
 		return fmt.Errorf("[ovs] ovsdb_connection: %w", err)
 	}
@@ -101,25 +91,12 @@ func startAgent(ctx context.Context, o *options.Options, log *slog.Logger, level
 		return err
 	}
 	notifier := observe.NewNotifier(os.Getenv, os.Getpid())
-	a, err := agent.New(agent.Config{
-		Host:           o.Default.Host,
-		Configurations: agent.Configurations(ctx, o),
-		ReportInterval: o.Agent.ReportInterval,
-		PortsPerReport: o.Default.RPCResourcesProcessingStep,
-		World:          worldConfig(o),
-		Settings:       settings(o),
-		Link: agent.Supervised(func(ctx context.Context, bridge string) (*openflow.Conn, error) {
-			return openflow.Dial(ctx, openflow.MgmtSocket(bridge), openflow.Config{})
-		}),
-		Statistics: database.Statistics,
-		Conntrack:  connections,
-		Extensions: extensions(o),
-		Snapshot:   filepath.Join(o.Default.StatePath, "patchbay.snapshot"),
-		Version:    version,
-		Ping:       o.Default.RPCPingEnabled,
-		Log:        log,
-		Notifier:   notifier,
-	}, database, func(onEvent func(messaging.Event)) (agent.Broker, error) {
+	cfg := agentConfig(ctx, o)
+	cfg.Link = agent.Supervised(func(ctx context.Context, bridge string) (*openflow.Conn, error) {
+		return openflow.Dial(ctx, openflow.MgmtSocket(bridge), openflow.Config{})
+	})
+	cfg.Statistics, cfg.Conntrack, cfg.Log, cfg.Notifier = database.Statistics, connections, log, notifier
+	a, err := agent.New(cfg, database, func(onEvent func(messaging.Event)) (agent.Broker, error) {
 		return messaging.Open(brokerConfig(o, url, onEvent))
 	})
 	if err != nil {
@@ -152,6 +129,42 @@ func startAgent(ctx context.Context, o *options.Options, log *slog.Logger, level
 	<-reloads
 	answered()
 	return err
+}
+
+// usable checks what a start needs of the options, and takes over those that the transport URL holds.
+func usable(o *options.Options) (messaging.URL, error) {
+	if err := refuse(o); err != nil {
+		return messaging.URL{}, err
+	}
+	url, err := messaging.ParseURL(o.Default.TransportURL.Reveal())
+	if err != nil {
+		return messaging.URL{}, fmt.Errorf("[DEFAULT] transport_url: %w", err)
+	}
+	return url, o.Override(url.Query)
+}
+
+func databaseConfig(o *options.Options) ovsdb.Config {
+	return ovsdb.Config{
+		Endpoint:     o.OVS.OVSDBConnection,
+		SSL:          ovsdb.SSL{PrivateKey: o.OVS.SSLKeyFile, Certificate: o.OVS.SSLCertFile, CACert: o.OVS.SSLCACertFile},
+		ManagerProbe: o.OVS.OFInactivity,
+	}
+}
+
+// agentConfig is the agent's configuration as far as it follows from the options.
+func agentConfig(ctx context.Context, o *options.Options) agent.Config {
+	return agent.Config{
+		Host:           o.Default.Host,
+		Configurations: agent.Configurations(ctx, o),
+		ReportInterval: o.Agent.ReportInterval,
+		PortsPerReport: o.Default.RPCResourcesProcessingStep,
+		World:          worldConfig(o),
+		Settings:       settings(o),
+		Extensions:     extensions(o),
+		Version:        version,
+		Snapshot:       filepath.Join(o.Default.StatePath, "patchbay.snapshot"),
+		Ping:           o.Default.RPCPingEnabled,
+	}
 }
 
 // refuse stops the start on options that ask for what Patchbay does not have, and on a tunnel endpoint that is not on

@@ -46,6 +46,7 @@ func newRootCommand() *cobra.Command {
 	}
 	root.AddCommand(newAgentCommand(), newConfigCommand(), newFlowsCommand(), newMapCommand())
 	root.AddCommand(newTraceCommand(), newExplainCommand())
+	root.AddCommand(newPlanCommand())
 	root.AddCommand(newShowCommands()...)
 	return root
 }

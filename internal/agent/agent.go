@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -81,6 +82,12 @@ type Config struct {
 	Snapshot string
 	// Version is this program's, for people.
 	Version string
+	// Memory is what an earlier run wrote down, where the caller has read it and Snapshot is empty.
+	Memory *world.Memory
+	// FDBGrace is how long after the first reports forwarding entries may take to come; 0: half a minute.
+	FDBGrace time.Duration
+	// Progress, if set, is called by the loop after every event, and must not wait.
+	Progress func(Progress)
 	// Ping answers oslo.messaging's ping method.
 	Ping     bool
 	Log      *slog.Logger
@@ -146,6 +153,7 @@ type Agent struct {
 // New returns an agent. Open is called once to make the broker's client, with the function that wants to hear of its
 // events.
 func New(cfg Config, sw Switch, open func(onEvent func(messaging.Event)) (Broker, error)) (*Agent, error) {
+	cfg.FDBGrace = cmp.Or(cfg.FDBGrace, fdbGrace)
 	a := &Agent{
 		cfg: cfg, sw: sw, inbox: newMailbox[any](), world: world.New(cfg.World),
 		asked: make(chan func()), ended: make(chan struct{}), seen: newSeen(),

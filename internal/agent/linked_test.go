@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -59,5 +60,30 @@ func TestABridgeThatIsLostAsSoonAsItIsFound(t *testing.T) {
 		if d, ok := e.(dumped); !ok || d.conn != conn || d.err == nil {
 			t.Errorf("got %+v, want the failed question to the connection that was lost", e)
 		}
+	}
+}
+
+// hung is a connection on which nothing happens.
+type hung struct {
+	Conn
+	closed bool
+}
+
+func (h *hung) Close() error { h.closed = true; return nil }
+
+// A bundle that failed with its connection says nothing about the next connection, whose dump may be in by then.
+func TestABundleOfALostConnection(t *testing.T) {
+	before, after := &hung{}, &hung{}
+	a := &Agent{wiring: newWiring()}
+	b := a.bridge("br-int")
+	b.conn = after
+	b.tracker.Have(nil)
+	a.bundleFailed(bundle{name: "br-int", conn: before, err: errors.New("gone")}, time.Now())
+	if !b.tracker.Known() || after.closed {
+		t.Error("what is known over the new connection is forgotten, and nobody asks again")
+	}
+	a.bundleFailed(bundle{name: "br-int", conn: after, err: context.DeadlineExceeded}, time.Now())
+	if b.tracker.Known() || !after.closed {
+		t.Error("a connection without an answer is kept, and what the switch has is not known")
 	}
 }

@@ -29,6 +29,9 @@ const savePause = 5 * time.Second
 
 // recall reads what an earlier run wrote down.
 func (a *Agent) recall() {
+	if a.cfg.Memory != nil {
+		a.world.Recall(a.cfg.Memory)
+	}
 	if a.cfg.Snapshot == "" {
 		return
 	}

@@ -63,7 +63,7 @@ func (a *Agent) tunnelsSynced(e synced) {
 	a.memory.stale = true
 }
 
-// fdbGrace is how long after the first reports forwarding entries may take to come.
+// fdbGrace is the usual [Config].FDBGrace.
 const fdbGrace = 30 * time.Second
 
 // inSync says whether everything that the server could tell us at first has been told, and everything that we had to tell.
@@ -83,12 +83,12 @@ func (a *Agent) inSync() bool {
 		a.ports.refreshed = true
 		a.seen.synced = cmp.Or(a.seen.synced, a.syncedAt)
 	}
-	if !a.cfg.World.L2Population || time.Since(a.syncedAt) > fdbGrace {
+	if !a.cfg.World.L2Population || time.Since(a.syncedAt) > a.cfg.FDBGrace {
 		return true
 	}
 	for _, s := range a.world.Segments() {
 		if s.Tunnelled() && !s.Told() {
-			a.wakeUp(a.syncedAt.Add(fdbGrace + time.Second))
+			a.wakeUp(a.syncedAt.Add(a.cfg.FDBGrace + time.Millisecond))
 			return false
 		}
 	}

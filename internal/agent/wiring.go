@@ -95,6 +95,7 @@ func (a *Agent) converge(ctx context.Context) {
 	a.sweep()
 	a.shut()
 	a.remember()
+	a.progress()
 }
 
 // compile works out what an object wants now.
@@ -288,6 +289,7 @@ func (a *Agent) plan() *plan {
 				continue
 			}
 			if tx := a.rows(o); tx.Len() > 0 {
+				tx.Owner = o.String()
 				p.txs, p.owners = append(p.txs, tx), append(p.owners, o)
 			} else if !a.pending(o) {
 				delete(a.wiring.unsettled, o)
@@ -460,7 +462,12 @@ func (a *Agent) metersFailed(b bundle, now time.Time) {
 func (a *Agent) bundleFailed(b bundle, now time.Time) {
 	var refused *openflow.BundleError
 	if !errors.As(b.err, &refused) {
-		a.bridge(b.name).tracker.Lost() // the connection broke; the dump over the next one tells what is there
+		// The connection broke, or the switch took too long to answer; the dump over the next one tells what is there. It may
+		// be in already.
+		if now := a.bridge(b.name); now.conn == b.conn {
+			now.tracker.Lost()
+			_ = b.conn.Close() // the supervisor makes a new one
+		}
 		return
 	}
 	if len(refused.Failures) == 0 {

@@ -49,6 +49,10 @@ var mayImport = map[string][]string{
 		"internal/world", "internal/pipeline", "internal/delta", "internal/snapshot",
 		"internal/inspect", "internal/extension",
 	},
+	"internal/plan": {
+		"openflow", "oslo/messaging", "internal/agent", "internal/neutron", "internal/ovsdb", "internal/observe", "internal/world",
+		"internal/conntrack",
+	},
 	"lab":          {"lab"},
 	"lab/broker":   {},
 	"lab/vswitch":  {},

@@ -37,6 +37,9 @@ type Config struct {
 	LocalSocket string
 	// ManagerProbe is the inactivity_probe of that row, [ovs] of_inactivity_probe; 0 leaves it to the server.
 	ManagerProbe time.Duration
+	// ReadOnly adds no Manager row: when the endpoint refuses the connection the rows are read through LocalSocket, and
+	// [Client.Manager] tells which row would have been added. It is up to the user not to commit anything.
+	ReadOnly bool
 }
 
 // Client keeps the connection to the database. Its methods may be used from any goroutine.
@@ -59,6 +62,7 @@ type Client struct {
 	session *session     // nil while there is none that is in sync
 	root    *OpenVSwitch // nil before the initial batch
 	seq     uint64
+	manager string
 	moved   chan struct{} // closed and replaced when root changes
 }
 
@@ -125,6 +129,9 @@ func (c *Client) Run(ctx context.Context) {
 func (c *Client) connect(ctx context.Context) (synced bool, err error) {
 	conn, err := c.dial(ctx)
 	if err != nil {
+		if c.endpoint.refused(err) && c.cfg.ReadOnly {
+			return c.connectLocally(ctx, err)
+		}
 		if c.endpoint.refused(err) {
 			if addErr := addManager(ctx, c.cfg.LocalSocket, c.endpoint.managerTarget(), c.cfg.ManagerProbe); addErr != nil {
 				err = fmt.Errorf("%w; adding a Manager row: %w", err, addErr)
@@ -132,6 +139,29 @@ func (c *Client) connect(ctx context.Context) (synced bool, err error) {
 		}
 		return false, err
 	}
+	return c.converse(ctx, conn)
+}
+
+func (c *Client) connectLocally(ctx context.Context, refused error) (synced bool, err error) {
+	conn, err := endpoint{scheme: "unix", network: "unix", address: c.cfg.LocalSocket}.dial(ctx)
+	if err != nil {
+		return false, fmt.Errorf("%w; %w", refused, err)
+	}
+	c.mu.Lock()
+	c.manager = c.endpoint.managerTarget()
+	c.mu.Unlock()
+	return c.converse(ctx, conn)
+}
+
+// Manager is the target of the Manager row that is missing, see [Config].ReadOnly; empty when none is.
+func (c *Client) Manager() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.manager
+}
+
+// converse stays with a connection until it ends.
+func (c *Client) converse(ctx context.Context, conn net.Conn) (synced bool, err error) {
 	s := newSession(conn, c.notified)
 	var wg sync.WaitGroup
 	last := c.lastSeen

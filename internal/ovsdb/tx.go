@@ -15,6 +15,9 @@ import (
 // Tx collects changes that are committed together or not at all. It is built from a View and, besides reading it, touches
 // nothing; Commit sends it. A Tx may be committed again after a failure, unless the View it was built from is outdated.
 type Tx struct {
+	// Owner is for whom the changes are, for people who read them. It may be empty.
+	Owner string
+
 	view    *View
 	checks  []check
 	checked map[string]bool

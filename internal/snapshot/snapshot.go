@@ -105,20 +105,28 @@ func syncDir(dir string) error {
 // Load reads what Save wrote into value, and returns when that was. Without a file the error is [fs.ErrNotExist]. A file
 // that cannot be trusted is renamed to end in ".bad", so that the next Save does not destroy what went wrong.
 func Load(path string, version int, value any) (time.Time, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("reading the snapshot: %w", err)
-	}
-	written, err := read(f, version, value)
-	if err = errors.Join(err, f.Close()); err == nil {
+	written, err := Peek(path, version, value)
+	if err == nil {
 		return written, nil
 	}
-	err = fmt.Errorf("snapshot %s %w", path, err)
 	var pathErr *fs.PathError
 	if errors.As(err, &pathErr) {
 		return time.Time{}, err // the disk's fault; the file may be fine
 	}
 	return time.Time{}, errors.Join(err, os.Rename(path, path+".bad"))
+}
+
+// Peek is Load for those who must not touch anything: a bad file stays where it is.
+func Peek(path string, version int, value any) (time.Time, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("reading the snapshot: %w", err)
+	}
+	written, err := read(f, version, value)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return time.Time{}, fmt.Errorf("snapshot %s %w", path, err)
+	}
+	return written, nil
 }
 
 func read(r io.Reader, version int, value any) (time.Time, error) {

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/patchbay-sdn/patchbay/internal/agent"
+	"github.com/patchbay-sdn/patchbay/internal/observe"
+	"github.com/patchbay-sdn/patchbay/internal/options"
+	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+	"github.com/patchbay-sdn/patchbay/internal/plan"
+	"github.com/patchbay-sdn/patchbay/internal/snapshot"
+	"github.com/patchbay-sdn/patchbay/internal/world"
+	"github.com/patchbay-sdn/patchbay/openflow"
+	"github.com/patchbay-sdn/patchbay/oslo/config"
+	"github.com/patchbay-sdn/patchbay/oslo/messaging"
+)
+
+// planFlags are the flags of the command itself; the rest of its command line is the agent's.
+type planFlags struct {
+	JSON    bool
+	All     bool
+	Offline bool
+	Timeout time.Duration
+}
+
+const planHelp = `Show what starting the agent on this host would change: rows of the switch's database,
+and flows. Nothing is changed, neither here nor at the server. An agent that runs
+here, Patchbay or neutron-openvswitch-agent, is not disturbed.
+
+Give the same arguments as in the agent's unit file. The switch is read once; the
+server is asked about ports, security groups and their members. Tunnels and the
+addresses behind them are taken as they are on the switch, because the server tells
+them only to an agent that registers.
+
+Usage:
+  patchbay plan [--all] [--json] [--offline] [--timeout TIME] [agent options]
+
+Flags of this command:
+  --all           show every flow, not only some of each table
+  --json          print one JSON object
+  --offline       ask no server: what a start while none answers would change, by what
+                  an earlier run of Patchbay wrote down
+  --timeout TIME  give up after this time, 1m if not given
+  -h, --help      this text
+
+Exit status:
+  0  nothing would change
+  1  the plan could not be made, or not completely
+  2  something would change
+
+Options of the agent:
+`
+
+func newPlanCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:                   "plan [--all] [--json] [--offline] [--timeout TIME] [agent options]",
+		Short:                 "Show what starting the agent would change, and change nothing",
+		DisableFlagParsing:    true,
+		DisableFlagsInUseLine: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return runPlan(cmd, args, os.Environ())
+		},
+	}
+	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
+		fmt.Fprint(cmd.OutOrStdout(), planHelp)
+		if schema, err := options.Schema(); err == nil {
+			_ = schema.WriteFlags(cmd.OutOrStdout())
+		}
+	})
+	return cmd
+}
+
+// splitPlanFlags takes the command's own flags out of the agent's arguments.
+func splitPlanFlags(args []string) (planFlags, []string, error) {
+	f := planFlags{Timeout: time.Minute}
+	var rest []string
+	for i := 0; i < len(args); i++ {
+		name, value, given := strings.Cut(args[i], "=")
+		switch {
+		case args[i] == "--json":
+			f.JSON = true
+		case args[i] == "--all":
+			f.All = true
+		case args[i] == "--offline":
+			f.Offline = true
+		case name == "--timeout":
+			if i++; !given && i < len(args) {
+				value = args[i]
+			} else {
+				i--
+			}
+			d, err := time.ParseDuration(value)
+			if err != nil || d <= 0 {
+				return f, nil, fmt.Errorf("--timeout %q is no time such as 90s", value)
+			}
+			f.Timeout = d
+		default:
+			rest = append(rest, args[i])
+		}
+	}
+	return f, rest, nil
+}
+
+func runPlan(cmd *cobra.Command, args, env []string) error {
+	if slices.Contains(args, "--help") || slices.Contains(args, "-h") {
+		return cmd.Help()
+	}
+	flags, rest, err := splitPlanFlags(args)
+	if err != nil {
+		return err
+	}
+	o, err := options.Load(rest, env)
+	switch {
+	case errors.Is(err, config.ErrHelp):
+		return cmd.Help()
+	case errors.Is(err, config.ErrVersion):
+		fmt.Fprintln(cmd.OutOrStdout(), "patchbay", version)
+		return nil
+	case err != nil:
+		return fmt.Errorf("the configuration cannot be used:\n%w", err)
+	}
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, flags.Timeout)
+	defer cancel()
+	p, err := makePlan(ctx, o, flags, cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	if flags.JSON {
+		enc := json.NewEncoder(cmd.OutOrStdout())
+		enc.SetIndent("", "  ")
+		enc.SetEscapeHTML(false)
+		if err := enc.Encode(p); err != nil {
+			return err
+		}
+	} else {
+		planView{out: cmd.OutOrStdout(), plan: p, all: flags.All}.write()
+	}
+	switch {
+	case !p.Complete:
+		return checkFailure{1, "the plan is not complete: it waits for " + strings.Join(p.Missing, "; ")}
+	case !p.Empty():
+		return checkFailure{2, ""}
+	}
+	return nil
+}
+
+func makePlan(ctx context.Context, o *options.Options, flags planFlags, errOut io.Writer) (*plan.Plan, error) {
+	url, err := usable(o)
+	if err != nil {
+		return nil, fmt.Errorf("the agent would not start: %w", err)
+	}
+	rows := databaseConfig(o)
+	rows.ReadOnly = true
+	database, err := ovsdb.New(rows)
+	if err != nil {
+		return nil, fmt.Errorf("[ovs] ovsdb_connection: %w", err)
+	}
+	// The agent's loop has nothing to say that is not in the plan, unless something is wrong.
+	level := slog.LevelWarn
+	switch {
+	case o.Log.Debug:
+		level = slog.LevelDebug
+	case flags.Offline:
+		level = slog.LevelError // that no server answers is no news
+	}
+	cfg := agentConfig(ctx, o)
+	cfg.Log = observe.NewLogger(errOut, level)
+	in := plan.Input{
+		Agent: cfg, Filtered: cfg.World.Filter, Database: database,
+		Dial: func(ctx context.Context, bridge string) (plan.Dumper, error) {
+			return openflow.Dial(ctx, openflow.MgmtSocket(bridge), openflow.Config{})
+		},
+	}
+	memory := &world.Memory{}
+	switch _, err := snapshot.Peek(cfg.Snapshot, world.MemoryVersion, memory); {
+	case err == nil:
+		in.Agent.Memory = memory
+	case errors.Is(err, fs.ErrNotExist) && flags.Offline:
+		return nil, fmt.Errorf("--offline: there is nothing to plan from: %w", err)
+	case !errors.Is(err, fs.ErrNotExist):
+		cfg.Log.Warn("planning without memory", "err", err)
+	}
+	if !flags.Offline {
+		in.Open = func(onEvent func(messaging.Event)) (agent.Broker, error) {
+			return messaging.Open(brokerConfig(o, url, onEvent))
+		}
+	}
+	return plan.Make(ctx, in)
+}
