@@ -43,7 +43,7 @@ func (a *Agent) progress() {
 }
 
 func (a *Agent) idle() bool {
-	if !a.started || !a.switchUp || a.wiring.applying || a.world.View.Seq() < a.wiring.seq || len(a.wiring.unsettled)+len(a.tracking.fresh) > 0 {
+	if !a.started || !a.switchUp || a.world.Unsettled() || a.wiring.applying || a.world.View.Seq() < a.wiring.seq || len(a.wiring.unsettled)+len(a.tracking.fresh) > 0 {
 		return false
 	}
 	for name, b := range a.wiring.bridges {

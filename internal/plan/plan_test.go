@@ -262,6 +262,28 @@ func TestAForeignFlowStaysAndALeftOverOneGoes(t *testing.T) {
 	})
 }
 
+func TestAnOpenBridgeIsShut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, rows, after, err := rehearse(t.Context(), input(plugged(), map[string]dump{"br-int": {normal(t)}}, newAsked()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		open := openflow.Flow{Cookie: 0xabc, Actions: []openflow.Action{openflow.GotoTable(59)}} // the Python agent's
+		e, err := open.Entry()
+		if err != nil {
+			t.Fatal(err)
+		}
+		after.all["br-int"].now[e.Key()] = e
+		p, _, _, err := rehearse(t.Context(), again(rows, after, newAsked()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(p.Flows) != 1 || p.Flows[0].Change != "changed" || p.Flows[0].Before != "goto_table:59" || p.Flows[0].Actions != "drop" {
+			t.Errorf("plan %+v", p.Flows)
+		}
+	})
+}
+
 func TestTunnelsAndEntriesAreReadBackFromTheSwitch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// What a server would have told goes in, is compiled, and is read back.

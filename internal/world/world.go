@@ -174,6 +174,9 @@ func (w *World) Settle() []Object {
 	return out
 }
 
+// Unsettled says whether there are news that Settle has not worked out yet.
+func (w *World) Unsettled() bool { return len(w.dirty)+len(w.touched)+len(w.touchedGroups) > 0 }
+
 // take empties a set and returns what was in it.
 func take(set *map[string]bool) map[string]bool {
 	out := *set
