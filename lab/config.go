@@ -18,7 +18,7 @@ func serverConfig(p serverParams) (neutron, ml2 string) {
 	n.setAll("DEFAULT",
 		"auth_strategy = noauth", // no Keystone: every request is an administrator's
 		"core_plugin = ml2",
-		"service_plugins = trunk,qos",
+		"service_plugins = router,trunk,qos",
 		"bind_host = 127.0.0.1",
 		fmt.Sprintf("bind_port = %d", p.apiPort),
 		"api_workers = 1",

@@ -71,7 +71,7 @@ func TestOverridesThatAreNone(t *testing.T) {
 func TestServerConfig(t *testing.T) {
 	neutron, ml2 := serverConfig(serverParams{dir: "/lab/server", apiPort: 9696, database: "mysql+pymysql://db", transportURL: "rabbit://b/"})
 	for _, line := range []string{
-		"auth_strategy = noauth", "bind_host = 127.0.0.1", "bind_port = 9696", "service_plugins = trunk,qos",
+		"auth_strategy = noauth", "bind_host = 127.0.0.1", "bind_port = 9696", "service_plugins = router,trunk,qos",
 		"connection = mysql+pymysql://db", "transport_url = rabbit://b/", "rpc_workers = 1", "quota_port = -1",
 	} {
 		if !strings.Contains(neutron, "\n"+line+"\n") {

@@ -3,16 +3,20 @@
 package main
 
 import (
+	"github.com/patchbay-sdn/patchbay/internal/dvr"
 	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/options"
 	"github.com/patchbay-sdn/patchbay/internal/qos"
 )
 
-// extensions makes those that the options name, in their order. Names that Patchbay does not have were refused before; see
+// extensions makes those that the options name, in their order, after those that have an option of their own. Names that Patchbay does not have were refused before; see
 // options.Extensions.
 func extensions(o *options.Options) []extension.New {
 	makers := map[string]extension.New{"qos": qos.New}
 	var out []extension.New
+	if o.Agent.DistributedRouting {
+		out = append(out, dvr.New)
+	}
 	for _, name := range o.Agent.Extensions {
 		if m := makers[name]; m != nil {
 			out = append(out, m)

@@ -38,6 +38,7 @@ var mayImport = map[string][]string{
 	"internal/world":     {"internal/neutron", "internal/ovsdb"},
 	"internal/pipeline":  {"internal/world", "internal/neutron", "internal/ovsdb", "openflow"},
 	"internal/delta":     {"internal/world", "openflow"},
+	"internal/dvr":       {"internal/extension", "internal/world", "internal/pipeline", "internal/neutron", "openflow"},
 	"internal/extension": {"internal/world", "internal/pipeline", "internal/neutron", "internal/ovsdb", "openflow"},
 	"internal/qos": {
 		"internal/extension", "internal/world", "internal/pipeline", "internal/neutron", "internal/ovsdb", "openflow",

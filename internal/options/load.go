@@ -165,7 +165,9 @@ func setDuration(f *time.Duration, v config.Value) error {
 // derive fills what follows from several options.
 func (o *Options) derive() {
 	o.Rabbit.DirectMandatory = true // direct_mandatory_flag cannot be switched off any more
-	o.Agent.ARPResponder = o.Agent.ARPResponder && o.Agent.L2Population
+	// Distributed routers hide their gateways from other hosts, so that questions for them are answered here.
+	routing := o.Agent.DistributedRouting && len(o.Agent.TunnelTypes) > 0
+	o.Agent.ARPResponder = (o.Agent.ARPResponder || routing) && o.Agent.L2Population
 	if o.Agent.DSCP != nil && *o.Agent.DSCP == 0 {
 		o.Agent.DSCP = nil
 	}

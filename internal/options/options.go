@@ -121,7 +121,7 @@ type Agent struct {
 	TunnelTypes          []string
 	VXLANUDPPort         int
 	L2Population         bool
-	ARPResponder         bool // already false when L2Population is
+	ARPResponder         bool // already false when L2Population is, and true where distributed routing needs it
 	DontFragment         bool
 	DistributedRouting   bool
 	DropFlowsOnStart     bool

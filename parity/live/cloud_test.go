@@ -34,6 +34,8 @@ type cloud struct {
 	hosts   []*host
 	journal *journal
 	done    func(*scenario, *result) // told of every result, unless nil
+	// routerMACs are the addresses that distributed routers use, by host.
+	routerMACs map[string]string
 }
 
 func (c *cloud) finished(s *scenario, r *result) {
@@ -114,7 +116,7 @@ func (c *cloud) register(ctx context.Context) error {
 				map[string]string{"tunnel_ip": h.LocalIP(), "tunnel_type": kind, "host": h.Name()}, nil))
 		}
 	}
-	return errors.Join(err, client.Close(ctx))
+	return errors.Join(err, c.registerRouters(ctx, client), client.Close(ctx))
 }
 
 // warmUp has the server make what it makes of itself with a project's first network: the default security group.
@@ -244,6 +246,7 @@ func (c *cloud) base(n *parity.Names) {
 				n.Text(id, tunnel)
 			}
 		}
+		n.Text(c.routerMACs[h.Name()], "router-mac-"+h.Name())
 	}
 }
 

@@ -63,6 +63,7 @@ type thing struct {
 	kind     byte // of the stable id
 	// The rest is for ports.
 	tap, mac string
+	shown    string // address that stands for mac in snapshots and recordings, if the server chose it
 	host     int
 	subnets  []attrs // for networks
 }
@@ -102,6 +103,7 @@ func (c *cloud) newPlay(kind lab.AgentKind, s *scenario) *play {
 		h.remember()
 		h.mu.Unlock()
 		p.canon.Pair(h.LocalIP(), recordedIP(h.LocalIP()))
+		p.canon.Pair(c.routerMACs[h.Name()], recordedRouterMAC(h.Name()))
 	}
 	p.canon.Pair(c.spareIP(), recordedIP(c.spareIP()))
 	return p
@@ -265,6 +267,9 @@ func (p *play) names(h *host) *parity.Names {
 		if t.tap != "" {
 			n.Text(t.tap, "tap-"+t.name)
 		}
+		if t.shown != "" {
+			n.Text(t.mac, t.shown)
+		}
 	}
 	return n
 }
@@ -281,6 +286,7 @@ func (p *play) recordedNames() map[string]string {
 	for _, h := range p.cloud.hosts {
 		ip := recordedIP(h.LocalIP())
 		names[ip] = "ip-" + h.Name()
+		names[recordedRouterMAC(h.Name())] = "router-mac-" + h.Name()
 		maps.Copy(names, tunnelNames(ip, h.Name()))
 	}
 	ip := recordedIP(p.spareIP())

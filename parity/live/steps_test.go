@@ -123,6 +123,9 @@ func port(name, net string, host int, more ...attrs) step {
 			if sub["version"] == 6 {
 				ip = ip6
 			}
+			if prefix, ok := sub["prefix"]; ok {
+				ip = fmt.Sprint(prefix, 10+int(name[0]-'A'))
+			}
 			ips = append(ips, attrs{"subnet_id": sub["id"], "ip_address": ip})
 		}
 		body["fixed_ips"] = ips

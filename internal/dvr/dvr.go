@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package dvr is distributed routing: what the switch needs so that a router can be on every host at once.
+//
+// Each host has a router's interface with the same address, so that address must never be seen outside of the host. Packets
+// that a router sends leave the host with an address of the host's own (its router address, which the server gives out)
+// as their sender, and where they arrive the gateway's takes its place again. Requests for the gateway stay on the host.
+//
+// It is an extension (see package extension and docs/extensions.md), loaded by [agent] enable_distributed_routing. Its inputs
+// are the ports of the world, the router addresses of all hosts, and for a subnet whose gateway is not on this host the
+// gateway's address. Its outputs are flows: flows.go has them all. It asks the server as little as it can: what ports of a
+// subnet are here, and the address of a gateway that is here, the world knows.
+package dvr
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/patchbay-sdn/patchbay/internal/extension"
+	"github.com/patchbay-sdn/patchbay/internal/neutron"
+	"github.com/patchbay-sdn/patchbay/internal/world"
+)
+
+const name = "dvr"
+
+// routing is the extension.
+type routing struct {
+	extension.Nothing
+	w *world.World
+
+	mac   neutron.MAC          // this host's router address; zero until the server has said it
+	macs  map[neutron.MAC]bool // those of other hosts
+	asked bool                 // the server's list is current
+
+	ports   map[string]role    // what ports are to routing, by id
+	subnets map[string]*subnet // with a router's interface or a SNAT port here
+	marked  map[world.Object]bool
+}
+
+// role is what a port is to routing.
+type role struct {
+	part    part
+	mac     neutron.MAC
+	subnets []string
+}
+
+type part uint8
+
+const (
+	none     part = iota
+	gateway       // a router's interface, the same on every host
+	snat          // where a router's packets leave for the outside
+	serviced      // routed for
+)
+
+// subnet is one with ports of any part here.
+type subnet struct {
+	ports map[string]bool
+	// told is the address of the gateway as the server says it; needed where it does not show from the ports here.
+	told     neutron.MAC
+	answered bool
+
+	owned bool // by a router's interface here
+	mac   neutron.MAC
+}
+
+// New makes the extension.
+func New(w *world.World) extension.Extension {
+	return &routing{w: w, macs: map[neutron.MAC]bool{}, ports: map[string]role{}, subnets: map[string]*subnet{}, marked: map[world.Object]bool{}}
+}
+
+// Name implements extension.Extension.
+func (*routing) Name() string { return name }
+
+// Cast implements extension.Extension.
+func (r *routing) Cast(method string, args []byte) error {
+	if method != "dvr_mac_address_update" {
+		return nil
+	}
+	var m neutron.DVRUpdate
+	if err := json.Unmarshal(args, &m); err != nil {
+		return fmt.Errorf("decoding %s: %w", method, err)
+	}
+	r.learn(m.MACs)
+	return nil
+}
+
+// learn takes the router addresses of all hosts.
+func (r *routing) learn(all []neutron.DVRMAC) {
+	macs := map[neutron.MAC]bool{}
+	for _, m := range all {
+		if m.Host == r.w.Config.Host {
+			r.setMAC(m.MAC)
+		} else {
+			macs[m.MAC] = true
+		}
+	}
+	for mac := range macs {
+		if !r.macs[mac] {
+			r.marked[host(mac)] = true
+		}
+	}
+	for mac := range r.macs {
+		if !macs[mac] {
+			r.marked[host(mac)] = true
+		}
+	}
+	r.macs = macs
+}
+
+func (r *routing) setMAC(mac neutron.MAC) {
+	if mac == r.mac {
+		return
+	}
+	r.mac = mac
+	for _, bridge := range r.w.Bridges() {
+		r.marked[world.Object{Kind: world.KindBridge, ID: bridge}] = true
+	}
+	for id := range r.ports {
+		r.marked[world.Object{Kind: world.KindPort, ID: id}] = true
+	}
+}
+
+// host is the object of another host's router address.
+func host(mac neutron.MAC) world.Object { return extension.Own(name, mac.String()) }
+
+// Doubt implements extension.Extension.
+func (r *routing) Doubt() {
+	r.asked = false
+	for _, s := range r.subnets {
+		s.answered = false
+	}
+}
+
+// Settle implements extension.Extension.
+func (r *routing) Settle(changed []world.Object) []world.Object {
+	touched := map[string]bool{}
+	for _, o := range changed {
+		switch o.Kind {
+		case world.KindPort:
+			r.settlePort(o.ID, touched)
+		case world.KindBridge:
+			for mac := range r.macs {
+				r.marked[host(mac)] = true // the patches may have other numbers
+			}
+		}
+	}
+	for id := range touched {
+		r.settleSubnet(id)
+	}
+	out := slices.Collect(maps.Keys(r.marked))
+	clear(r.marked)
+	return out
+}
+
+// settlePort decides anew what a port is to routing.
+func (r *routing) settlePort(id string, touched map[string]bool) {
+	before, now := r.ports[id], r.roleOf(r.w.Port(id))
+	if now.part == none && before.part == none {
+		return
+	}
+	for _, s := range before.subnets {
+		touched[s] = true
+		delete(r.subnets[s].ports, id)
+	}
+	for _, s := range now.subnets {
+		touched[s] = true
+		if r.subnets[s] == nil {
+			r.subnets[s] = &subnet{ports: map[string]bool{}}
+		}
+		r.subnets[s].ports[id] = true
+	}
+	if now.part == none {
+		delete(r.ports, id)
+	} else {
+		r.ports[id] = now
+	}
+}
+
+// Owners of ports that matter.
+const (
+	ownerGateway = "network:router_interface_distributed"
+	ownerSNAT    = "network:router_centralized_snat"
+)
+
+// servicedOwners are routed for besides ports of VMs.
+var servicedOwners = []string{"network:dhcp", "neutron:LOADBALANCER", "neutron:LOADBALANCERV2", "trunk:subport"}
+
+func (r *routing) roleOf(p *world.Port) role {
+	if p == nil || p.Wiring.State != world.Wired || p.Details == nil || len(p.Details.FixedIPs) == 0 {
+		return role{}
+	}
+	if s := r.w.Segment(p.Wiring.Segment); s == nil || s.Type == "local" {
+		return role{}
+	}
+	out := role{mac: p.VIF.MAC}
+	switch owner := p.Details.DeviceOwner; {
+	case owner == ownerGateway:
+		out.part = gateway
+	case owner == ownerSNAT:
+		out.part = snat
+	case neutron.IsComputeOwned(owner), slices.Contains(servicedOwners, owner):
+		out.part = serviced
+		for _, ip := range p.Details.FixedIPs {
+			out.subnets = append(out.subnets, ip.SubnetID)
+		}
+		return out
+	default:
+		return role{}
+	}
+	out.subnets = []string{p.Details.FixedIPs[0].SubnetID} // an interface of a router has one address
+	return out
+}
+
+// settleSubnet works out whether a subnet is routed here, and which address its gateway has.
+func (r *routing) settleSubnet(id string) {
+	s := r.subnets[id]
+	gateways, central := r.gateways(s)
+	owned, mac := len(gateways) > 0, neutron.MAC{}
+	switch {
+	case len(gateways) == 1:
+		mac = gateways[0]
+	case len(gateways) > 1 && slices.Contains(gateways, s.told):
+		mac = s.told
+	case len(gateways) > 1:
+		mac = slices.MinFunc(gateways, func(a, b neutron.MAC) int { return slices.Compare(a[:], b[:]) })
+	case central:
+		mac = s.told
+	}
+	if s.answered && s.told == (neutron.MAC{}) {
+		s.answered = false // the server may know it now
+	}
+	if owned != s.owned || mac != s.mac {
+		s.owned, s.mac = owned, mac
+		for id := range s.ports {
+			r.marked[world.Object{Kind: world.KindPort, ID: id}] = true
+		}
+	}
+	if len(s.ports) == 0 {
+		delete(r.subnets, id)
+	}
+}
+
+// gateways lists the addresses of routers' interfaces of a subnet here, and says whether a SNAT port of it is here.
+func (r *routing) gateways(s *subnet) (macs []neutron.MAC, central bool) {
+	for id := range s.ports {
+		switch p := r.ports[id]; p.part {
+		case gateway:
+			macs = append(macs, p.mac)
+		case snat:
+			central = true
+		}
+	}
+	return macs, central
+}
+
+// The tasks: the list of router addresses, and the gateway of a subnet.
+const (
+	taskList   = "router addresses"
+	taskSubnet = "gateway of subnet "
+)
+
+// errNoAddress: the server took the question and gave this host no address. It is asked again.
+var errNoAddress = errors.New("the server has no router address for this host")
+
+// Due implements extension.Extension. The list is asked for first: it names this host, too, unless the host is new, and then
+// asking for its address makes one.
+func (r *routing) Due() []extension.Task {
+	var out []extension.Task
+	if !r.asked {
+		self := r.w.Config.Host
+		out = append(out, extension.Task{ID: taskList, Run: func(ctx context.Context, s *neutron.Server) (any, error) {
+			all, err := s.DVRAddresses(ctx)
+			if err != nil || slices.ContainsFunc(all, func(m neutron.DVRMAC) bool { return m.Host == self }) {
+				return all, err
+			}
+			mac, err := s.DVRAddress(ctx)
+			if err == nil && mac == (neutron.MAC{}) {
+				err = errNoAddress
+			}
+			return append(all, neutron.DVRMAC{Host: self, MAC: mac}), err
+		}})
+	}
+	for id, s := range r.subnets {
+		if gateways, central := r.gateways(s); s.answered || len(gateways) == 1 || len(gateways) == 0 && !central {
+			continue
+		}
+		out = append(out, extension.Task{ID: taskSubnet + id, Run: func(ctx context.Context, s *neutron.Server) (any, error) {
+			return s.DVRGateway(ctx, id)
+		}})
+	}
+	return out
+}
+
+// Done implements extension.Extension.
+func (r *routing) Done(id string, result any, err error) {
+	if err != nil {
+		return // the task is still due
+	}
+	if id == taskList {
+		r.asked = true
+		r.learn(result.([]neutron.DVRMAC))
+		return
+	}
+	subnet := strings.TrimPrefix(id, taskSubnet)
+	s := r.subnets[subnet]
+	if s == nil {
+		return
+	}
+	s.told = result.(neutron.MAC)
+	r.settleSubnet(subnet)
+	s.answered = true
+}
+
+// Report implements extension.Extension.
+func (r *routing) Report(c *neutron.Configurations) { c.InDistributedMode = r.mac != (neutron.MAC{}) }
+
+// memory is what goes into the snapshot.
+type memory struct {
+	MAC      neutron.MAC            `json:"mac"`
+	Others   []neutron.MAC          `json:"others"`
+	Gateways map[string]neutron.MAC `json:"gateways,omitempty"`
+}
+
+// Remember implements extension.Extension.
+func (r *routing) Remember() any {
+	m := memory{MAC: r.mac, Gateways: map[string]neutron.MAC{}}
+	m.Others = slices.SortedFunc(maps.Keys(r.macs), func(a, b neutron.MAC) int { return slices.Compare(a[:], b[:]) })
+	for id, s := range r.subnets {
+		if s.told != (neutron.MAC{}) {
+			m.Gateways[id] = s.told
+		}
+	}
+	return m
+}
+
+// Recall implements extension.Extension.
+func (r *routing) Recall(data json.RawMessage) error {
+	var m memory
+	if err := json.Unmarshal(data, &m); err != nil {
+		return err
+	}
+	r.setMAC(m.MAC)
+	for _, mac := range m.Others {
+		r.macs[mac] = true
+		r.marked[host(mac)] = true
+	}
+	for id, mac := range m.Gateways {
+		r.subnets[id] = &subnet{ports: map[string]bool{}, told: mac}
+	}
+	return nil
+}
+
+// Explain implements extension.Extension.
+func (r *routing) Explain(o world.Object) []string {
+	p := r.ports[o.ID]
+	if o.Kind != world.KindPort || p.part == none {
+		return nil
+	}
+	if r.mac == (neutron.MAC{}) {
+		return []string{"distributed routing: the server has not told this host's router address yet"}
+	}
+	var out []string
+	for _, id := range p.subnets {
+		s := r.subnets[id]
+		switch {
+		case p.part == gateway:
+			out = append(out, fmt.Sprintf("distributed routing: the gateway of subnet %s on this host; its packets leave the host as %s", id, r.mac))
+		case p.part == snat && s.mac == (neutron.MAC{}):
+			out = append(out, fmt.Sprintf("distributed routing: the server has not told the gateway of subnet %s", id))
+		case p.part == snat:
+			out = append(out, fmt.Sprintf("distributed routing: packets of subnet %s leave for the outside here; its gateway is %s", id, s.mac))
+		case s.owned:
+			out = append(out, fmt.Sprintf("distributed routing: routed packets reach it as from its gateway %s", s.mac))
+		}
+	}
+	return out
+}

@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dvr
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/patchbay-sdn/patchbay/internal/extension"
+	"github.com/patchbay-sdn/patchbay/internal/neutron"
+	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+	"github.com/patchbay-sdn/patchbay/internal/pipeline"
+	"github.com/patchbay-sdn/patchbay/internal/world"
+)
+
+var update = flag.Bool("update", false, "write testdata")
+
+// cloud is a host with a tunnel bridge and a physical one, and what routing makes of its ports.
+type cloud struct {
+	t     *testing.T
+	w     *world.World
+	r     *routing
+	set   extension.Set
+	batch *ovsdb.Batch
+	ports map[string]neutron.Port
+	flows map[world.Object][]pipeline.Flow
+}
+
+func newCloud(t *testing.T) *cloud {
+	w := world.New(world.Config{
+		Host: "hv1", IntegrationBridge: "br-int", TunnelBridge: "br-tun", IntPatch: "patch-tun", TunPatch: "patch-int",
+		Physical: map[string]string{"phys": "br-ex"}, TunnelTypes: []string{"vxlan"}, L2Population: true, ARPResponder: true,
+	})
+	c := &cloud{t: t, w: w, ports: map[string]neutron.Port{}, flows: map[world.Object][]pipeline.Flow{}}
+	c.set = extension.Make(w, []extension.New{New})
+	c.r = c.set[0].(*routing)
+	return c
+}
+
+// start shows the switch: the bridges, their patches, and the interfaces of the ports given.
+func (c *cloud) start(ports ...string) {
+	bridges := map[string][]string{
+		"br-int": append([]string{"patch-tun", world.IntPatchName("br-ex")}, ports...), "br-tun": {"patch-int"}, "br-ex": {world.PhysPatchName("br-ex")},
+	}
+	b, number := &ovsdb.Batch{Seq: 1, Kind: ovsdb.Initial}, 0
+	for _, name := range []string{"br-int", "br-tun", "br-ex"} {
+		row := &ovsdb.Bridge{UUID: ovsdb.UUID(name), Name: name}
+		for _, port := range bridges[name] {
+			number++
+			n, ids := number, map[string]string(nil)
+			if slices.Contains(ports, port) {
+				ids = map[string]string{"iface-id": port, "attached-mac": macOf(port).String()}
+			}
+			row.Ports = append(row.Ports, ovsdb.UUID("port "+port))
+			b.Ports = append(b.Ports, ovsdb.Diff[ovsdb.Port]{New: &ovsdb.Port{
+				UUID: ovsdb.UUID("port " + port), Name: port, Interfaces: []ovsdb.UUID{ovsdb.UUID(port)},
+			}})
+			b.Interfaces = append(b.Interfaces, ovsdb.Diff[ovsdb.Interface]{New: &ovsdb.Interface{
+				UUID: ovsdb.UUID(port), Name: port, OFPort: &n, ExternalIDs: ids,
+			}})
+		}
+		b.Bridges = append(b.Bridges, ovsdb.Diff[ovsdb.Bridge]{New: row})
+	}
+	c.batch = b
+	c.w.Switch(b)
+	c.compile(c.set.Settle(c.w.Everything()))
+}
+
+// unplug takes an interface away.
+func (c *cloud) unplug(port string) {
+	b := &ovsdb.Batch{Seq: 2, Kind: ovsdb.Update}
+	for _, d := range c.batch.Interfaces {
+		if d.New.Name == port {
+			b.Interfaces = append(b.Interfaces, ovsdb.Diff[ovsdb.Interface]{Old: d.New})
+		}
+	}
+	c.w.Switch(b)
+	c.settle()
+}
+
+func (c *cloud) settle() { c.compile(c.set.Settle(c.w.Settle())) }
+
+func (c *cloud) compile(objects []world.Object) {
+	for _, o := range objects {
+		want, err := c.set.Compile(o, func() pipeline.Want { return pipeline.Compile(c.w, &pipeline.Settings{}, o) })
+		if err != nil || want.Err != nil {
+			c.t.Fatal(o, err, want.Err)
+		}
+		c.flows[o] = want.Flows
+	}
+}
+
+// macOf makes an address of a name.
+func macOf(name string) neutron.MAC {
+	m := neutron.MAC{0xfa, 0x16, 0x3e}
+	copy(m[3:], fmt.Sprintf("%3s", name))
+	return m
+}
+
+// answer tells about a port: its network, owner and addresses, each in the subnet that it is given with.
+func (c *cloud) answer(id, network, owner string, ips ...string) {
+	level := map[string]string{
+		"tunnel": `"network_type":"vxlan","segmentation_id":77`, "vlan": `"network_type":"vlan","physical_network":"phys","segmentation_id":300`,
+		"flat": `"network_type":"flat","physical_network":"phys"`, "local": `"network_type":"local"`,
+	}[network]
+	var p neutron.Port
+	data := fmt.Sprintf(`{"id":%q,"network_id":%q,"device_owner":%q,"mac_address":%q,"admin_state_up":true,
+		"bindings":[{"versioned_object.data":{"host":"hv1","status":"ACTIVE"}}],
+		"binding_levels":[{"versioned_object.data":{"segment":{"versioned_object.data":{%s}}}}]}`, id, network, owner, macOf(id), level)
+	if err := json.Unmarshal([]byte(data), &p); err != nil {
+		c.t.Fatal(err)
+	}
+	for i := 0; i < len(ips); i += 2 {
+		p.FixedIPs = append(p.FixedIPs, neutron.FixedIP{SubnetID: ips[i], IP: netip.MustParseAddr(ips[i+1])})
+	}
+	c.w.Ports([]string{id}, []neutron.Port{p})
+	c.settle()
+}
+
+func (c *cloud) macs(pairs ...string) {
+	var m neutron.DVRUpdate
+	for i := 0; i < len(pairs); i += 2 {
+		m.MACs = append(m.MACs, neutron.DVRMAC{Host: pairs[i], MAC: macOf(pairs[i+1])})
+	}
+	c.r.Done(taskList, m.MACs, nil)
+	c.settle()
+}
+
+// dump is all flows that routing adds or changes, with their reasons.
+func (c *cloud) dump() string {
+	var lines []string
+	for o, flows := range c.flows {
+		core := map[string]bool{}
+		for _, f := range pipeline.Compile(c.w, &pipeline.Settings{}, o).Flows {
+			core[f.Bridge+f.Entry.String()] = true
+		}
+		for _, f := range flows {
+			if core[f.Bridge+f.Entry.String()] {
+				continue
+			}
+			text := strings.Replace(f.Entry.String(), fmt.Sprintf("cookie=%#x,", uint64(pipeline.Cookie)), "", 1)
+			for _, s := range c.w.Segments() { // local VLANs are given out in the order of arrival
+				text = strings.ReplaceAll(text, fmt.Sprintf("dl_vlan=%d,", s.VLAN), "dl_vlan="+strings.ToUpper(s.Key.Network)+",")
+				text = strings.ReplaceAll(text, fmt.Sprintf("set_field:%d->vlan_vid", 0x1000|s.VLAN), "set_field:"+strings.ToUpper(s.Key.Network)+"->vlan_vid")
+			}
+			lines = append(lines, fmt.Sprintf("%s %s  # %s", f.Bridge, text, f.Reason))
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(slices.Compact(lines), "\n") + "\n"
+}
+
+func (c *cloud) golden(name string) {
+	c.t.Helper()
+	file := filepath.Join("testdata", name+".flows")
+	got := c.dump()
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil { //nolint:gosec // part of the source
+			c.t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil || got != string(want) {
+		c.t.Errorf("%s: %v\n%s", name, err, got)
+	}
+}
+
+func due(r *routing) []string {
+	var out []string
+	for _, t := range r.Due() {
+		out = append(out, t.ID)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func TestRouters(t *testing.T) {
+	for _, network := range []string{"tunnel", "vlan", "flat"} {
+		t.Run(network, func(t *testing.T) {
+			c := newCloud(t)
+			c.start("gw4", "gw6", "vm1", "vm2", "sn4")
+			c.macs("hv1", "me", "hv2", "you")
+			c.answer("gw4", network, ownerGateway, "subnet4", "10.0.0.1")
+			c.answer("gw6", network, ownerGateway, "subnet6", "fd00::1")
+			c.answer("vm1", network, "compute:nova", "subnet4", "10.0.0.11", "subnet6", "fd00::11")
+			c.answer("vm2", network, "compute:nova", "elsewhere", "10.9.0.12")
+			c.answer("sn4", network, ownerSNAT, "subnet4", "10.0.0.5")
+			c.golden(network)
+			if got := due(c.r); len(got) != 0 {
+				t.Errorf("still due: %v", got)
+			}
+		})
+	}
+}
+
+func TestLocalNetworksAreNotRouted(t *testing.T) {
+	c := newCloud(t)
+	c.start("gw4", "vm1")
+	c.macs("hv1", "me")
+	before := c.dump()
+	c.answer("gw4", "local", ownerGateway, "s", "10.0.0.1")
+	c.answer("vm1", "local", "compute:nova", "s", "10.0.0.2")
+	if got := c.dump(); got != before {
+		t.Error(got)
+	}
+}
+
+// Nothing of a router is left when it goes, and what comes in any order is the same.
+func TestAnyOrder(t *testing.T) {
+	steps := []func(*cloud){
+		func(c *cloud) { c.macs("hv1", "me", "hv2", "you", "hv3", "her") },
+		func(c *cloud) { c.answer("gw4", "tunnel", ownerGateway, "s4", "10.0.0.1") },
+		func(c *cloud) { c.answer("vm1", "tunnel", "compute:nova", "s4", "10.0.0.11") },
+		func(c *cloud) { c.answer("dhc", "tunnel", "network:dhcp", "s4", "10.0.0.2") },
+		func(c *cloud) { c.answer("sn4", "tunnel", ownerSNAT, "s4", "10.0.0.5") },
+		func(c *cloud) { c.answer("gwv", "vlan", ownerGateway, "sv", "10.1.0.1") },
+		func(c *cloud) { c.answer("vmv", "vlan", "compute:nova", "sv", "10.1.0.7") },
+	}
+	ports := []string{"gw4", "vm1", "dhc", "sn4", "gwv", "vmv"}
+	var first, empty string
+	for i := range 60 {
+		c := newCloud(t)
+		c.start(ports...)
+		order := rand.New(rand.NewPCG(1, uint64(i))).Perm(len(steps))
+		for _, s := range order {
+			steps[s](c)
+			if s != order[0] && i%2 == 0 {
+				steps[s](c) // told twice
+			}
+		}
+		if got := c.dump(); first == "" {
+			first = got
+		} else if got != first {
+			t.Fatalf("order %v:\n%s\nwant\n%s", order, got, first)
+		}
+		for _, p := range rand.New(rand.NewPCG(2, uint64(i))).Perm(len(ports)) {
+			c.unplug(ports[p])
+		}
+		if got := c.dump(); empty == "" {
+			if empty = got; strings.Contains(got, "gateway") || strings.Contains(got, "reach port") {
+				t.Fatalf("left behind:\n%s", got)
+			}
+		} else if got != empty {
+			t.Fatalf("order %v leaves\n%s\nwant\n%s", order, got, empty)
+		}
+		if len(c.r.ports)+len(c.r.subnets) != 0 {
+			t.Fatalf("remembered: %v %v", c.r.ports, c.r.subnets)
+		}
+	}
+}
+
+func TestGatewayElsewhere(t *testing.T) {
+	c := newCloud(t)
+	c.start("sn4", "gw4")
+	c.macs("hv1", "me")
+	c.answer("sn4", "tunnel", ownerSNAT, "s4", "10.0.0.5")
+	if got, want := due(c.r), []string{taskSubnet + "s4"}; !slices.Equal(got, want) {
+		t.Fatalf("due %v, want %v", got, want)
+	}
+	c.r.Done(taskSubnet+"s4", neutron.MAC{}, errors.New("no answer"))
+	if len(due(c.r)) != 1 {
+		t.Fatal("a failed question is not asked again")
+	}
+	before := c.dump()
+	c.r.Done(taskSubnet+"s4", macOf("far"), nil)
+	c.settle()
+	if got := c.dump(); len(due(c.r)) != 0 || got == before || !strings.Contains(got, macOf("far").String()) {
+		t.Errorf("due %v\n%s", due(c.r), got)
+	}
+	c.answer("gw4", "tunnel", ownerGateway, "s4", "10.0.0.1")
+	if got := c.dump(); strings.Contains(got, macOf("far").String()) {
+		t.Errorf("the gateway on this host counts:\n%s", got)
+	}
+	if c.r.Doubt(); !slices.Equal(due(c.r), []string{taskList}) {
+		t.Errorf("after doubt: %v", due(c.r))
+	}
+}
+
+// Two routers on one subnet: the one with the subnet's gateway address is it.
+func TestTwoRouters(t *testing.T) {
+	c := newCloud(t)
+	c.start("ga4", "gb4", "vm1")
+	c.macs("hv1", "me")
+	c.answer("ga4", "tunnel", ownerGateway, "s4", "10.0.0.254")
+	c.answer("gb4", "tunnel", ownerGateway, "s4", "10.0.0.1")
+	c.answer("vm1", "tunnel", "compute:nova", "s4", "10.0.0.9")
+	from := func() string { return c.r.subnets["s4"].mac.String() }
+	if got := from(); got != macOf("ga4").String() || len(due(c.r)) != 1 {
+		t.Errorf("gateway %s, due %v", got, due(c.r))
+	}
+	c.r.Done(taskSubnet+"s4", macOf("gb4"), nil)
+	if got := from(); got != macOf("gb4").String() || len(due(c.r)) != 0 {
+		t.Errorf("gateway %s, due %v", got, due(c.r))
+	}
+}
+
+func TestHostsComeAndGo(t *testing.T) {
+	c := newCloud(t)
+	c.start()
+	if got := due(c.r); !slices.Equal(got, []string{taskList}) {
+		t.Errorf("due %v", got)
+	}
+	c.macs("hv1", "me")
+	alone := c.dump()
+	cast := func(hosts ...string) {
+		var m neutron.DVRUpdate
+		for _, h := range hosts {
+			m.MACs = append(m.MACs, neutron.DVRMAC{Host: h, MAC: macOf(h)})
+		}
+		data, err := json.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.r.Cast("dvr_mac_address_update", data); err != nil {
+			t.Fatal(err)
+		}
+		c.settle()
+	}
+	cast("hv2", "hv3")
+	if got := strings.Count(c.dump(), otherHost); got != 8 {
+		t.Errorf("%d flows for two hosts, want 8:\n%s", got, c.dump())
+	}
+	cast("hv3")
+	if got := strings.Count(c.dump(), otherHost); got != 4 {
+		t.Errorf("%d flows for one host, want 4", got)
+	}
+	cast()
+	if got := c.dump(); got != alone {
+		t.Errorf("left behind:\n%s", got)
+	}
+	if err := c.r.Cast("dvr_mac_address_update", []byte("[")); err == nil {
+		t.Error("nonsense is taken")
+	}
+}
+
+// What was remembered gives the same flows without a server.
+func TestMemory(t *testing.T) {
+	tell := func(c *cloud) {
+		c.answer("sn4", "tunnel", ownerSNAT, "s4", "10.0.0.5")
+		c.answer("gwv", "vlan", ownerGateway, "sv", "10.1.0.1")
+	}
+	c := newCloud(t)
+	c.start("sn4", "gwv")
+	c.macs("hv1", "me", "hv2", "you")
+	tell(c)
+	c.r.Done(taskSubnet+"s4", macOf("far"), nil)
+	c.settle()
+	memory, err := c.set.Remember()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := newCloud(t)
+	if err := again.set.Recall(memory); err != nil {
+		t.Fatal(err)
+	}
+	again.start("sn4", "gwv")
+	tell(again)
+	if got := again.dump(); got != c.dump() {
+		t.Errorf("recalled:\n%s\nwant\n%s", got, c.dump())
+	}
+	if len(due(again.r)) != 2 {
+		t.Errorf("what is recalled is not asked for again: %v", due(again.r))
+	}
+	var report neutron.Configurations
+	if again.r.Report(&report); !report.InDistributedMode {
+		t.Error("not in distributed mode")
+	}
+}
+
+func TestExplain(t *testing.T) {
+	c := newCloud(t)
+	c.start("gw4", "vm1")
+	c.answer("gw4", "tunnel", ownerGateway, "s4", "10.0.0.1")
+	vm := world.Object{Kind: world.KindPort, ID: "gw4"}
+	if got := c.r.Explain(vm); len(got) != 1 || !strings.Contains(got[0], "has not told") {
+		t.Error(got)
+	}
+	c.macs("hv1", "me")
+	if got := c.r.Explain(vm); len(got) != 1 || !strings.Contains(got[0], "gateway of subnet s4") {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build parity
+
+package live
+
+import "slices"
+
+var (
+	routed = &config{
+		name: "dvr", hosts: 2, doc: "Distributed routing, vxlan tunnels with l2population; the ARP responder is switched on by itself.",
+		overrides: []string{"agent.enable_distributed_routing=true", "agent.l2_population=true", "agent.tunnel_types=vxlan"},
+	}
+	routedPlain = &config{
+		name: "dvr-plain", hosts: 1, doc: "Distributed routing on a host without tunnels.",
+		overrides: []string{"agent.enable_distributed_routing=true", "agent.l2_population=false", "agent.tunnel_types="},
+	}
+	routedFiltered = &config{
+		name: "dvr-firewall", hosts: 2, doc: "Distributed routing with the openvswitch firewall driver.",
+		overrides: []string{
+			"securitygroup.firewall_driver=openvswitch",
+			"agent.enable_distributed_routing=true", "agent.l2_population=true", "agent.tunnel_types=vxlan",
+		},
+		use: used(2),
+	}
+	routedDirect = &config{
+		name: "dvr-direct", hosts: 1, doc: "Distributed routing with the openvswitch firewall driver and explicitly_egress_direct.",
+		overrides: []string{
+			"securitygroup.firewall_driver=openvswitch", "agent.explicitly_egress_direct=true",
+			"agent.enable_distributed_routing=true", "agent.l2_population=true", "agent.tunnel_types=vxlan",
+		},
+		use: used(1),
+	}
+)
+
+// segments of routed networks, by type.
+func routedSegment(kind string, n int) attrs {
+	return segment(kind, map[string]int{"vxlan": 800 + n, "vlan": 280 + n}[kind])
+}
+
+// interfaceFirst and vmFirst are the two orders in which a router's interface G and a VM's port A come to a host.
+func interfaceFirst(name, kind string, cfg *config) *scenario {
+	return &scenario{
+		name: name, config: cfg, hosts: 1, doc: "A router's interface on a " + kind + " network, then a VM; the VM goes first.",
+		steps: []step{
+			routedNetwork("N1", 1, routedSegment(kind, 1)),
+			gatewayPort("G", "N1", 1), router("R", "G"),
+			port("A", "N1", 1),
+			routersOn(1, "dvr"),
+			plug(1, "G"),
+			check("router", "G=ACTIVE"),
+			plug(1, "A"),
+			check("VM", "A=ACTIVE"),
+			unplug(1, "A"),
+			check("VM gone", "A=DOWN"),
+			unplug(1, "G"),
+			check("router gone"),
+		},
+	}
+}
+
+func vmFirst(name, kind string, cfg *config) *scenario {
+	return &scenario{
+		name: name, config: cfg, hosts: 1, doc: "VMs on a " + kind + " network, then a router's interface, which goes first.",
+		steps: []step{
+			routedNetwork("N1", 1, routedSegment(kind, 2)),
+			port("A", "N1", 1), port("B", "N1", 1),
+			plug(1, "A", "B"),
+			check("VMs", "A=ACTIVE", "B=ACTIVE"),
+			gatewayPort("G", "N1", 1), router("R", "G"),
+			routersOn(1, "dvr"),
+			plug(1, "G"),
+			check("router", "G=ACTIVE"),
+			unplug(1, "G"),
+			check("router gone"),
+		},
+	}
+}
+
+// between is a router between two networks with VMs on two hosts.
+func between(name string, kinds [2]string, cfg *config) *scenario {
+	return &scenario{
+		name: name, config: cfg, hosts: 2, doc: "A router between a " + kinds[0] + " and a " + kinds[1] + " network, with VMs on two hosts.",
+		steps: []step{
+			routedNetwork("N1", 1, routedSegment(kinds[0], 3)), routedNetwork("N2", 2, routedSegment(kinds[1], 4)),
+			gatewayPort("G", "N1", 1), gatewayPort("H", "N2", 1), router("R", "G", "H"),
+			port("A", "N1", 1), port("B", "N2", 2), port("C", "N2", 1),
+			routersOn(1, "dvr"), routersOn(2, "dvr"),
+			plug(1, "G", "H"), plug(2, "G", "H"),
+			check("routers", "G=ACTIVE", "H=ACTIVE"),
+			plug(1, "A", "C"), plug(2, "B"),
+			check("VMs", "A=ACTIVE", "B=ACTIVE", "C=ACTIVE"),
+			unplug(1, "C"),
+			check("one gone", "C=DOWN"),
+		},
+	}
+}
+
+// toOutside is a router with a way to the outside on host 1.
+func toOutside(name, kind string, first bool) *scenario {
+	plugged := []step{plug(1, "G"), check("router", "G=ACTIVE"), plug(1, "S"), check("SNAT port")}
+	if !first {
+		plugged = []step{plug(1, "S"), check("SNAT port"), plug(1, "G"), check("router", "G=ACTIVE")}
+	}
+	return &scenario{
+		name: name, config: routed, hosts: 1, doc: "A router's way to the outside on a " + kind + " network: its SNAT port and its interface.",
+		steps: slices.Concat([]step{
+			routedNetwork("X", 9, routedSegment("vlan", 9), attrs{"router:external": true}),
+			routedNetwork("N1", 1, routedSegment(kind, 5)),
+			gatewayPort("G", "N1", 1), router("R", "G"), outside("R", "X"), snatPort("S", "R", "N1"),
+			port("A", "N1", 1),
+			routersOn(1, "dvr_snat"),
+		}, plugged, []step{
+			plug(1, "A"),
+			check("VM", "A=ACTIVE"),
+			unplug(1, "S"),
+			check("SNAT port gone"),
+		}),
+	}
+}
+
+// routedScenarios are about distributed routers.
+func routedScenarios() []*scenario {
+	return []*scenario{
+		interfaceFirst("dvr-vxlan", "vxlan", routed), vmFirst("dvr-vxlan-vm-first", "vxlan", routed),
+		interfaceFirst("dvr-vlan", "vlan", routed), vmFirst("dvr-vlan-vm-first", "vlan", routed),
+		interfaceFirst("dvr-flat", "flat", routed), vmFirst("dvr-flat-vm-first", "flat", routed),
+		interfaceFirst("dvr-plain-vlan", "vlan", routedPlain), vmFirst("dvr-plain-flat", "flat", routedPlain),
+		interfaceFirst("dvr-firewall-vxlan", "vxlan", routedFiltered), vmFirst("dvr-firewall-vlan", "vlan", routedFiltered),
+		interfaceFirst("dvr-direct-vxlan", "vxlan", routedDirect), vmFirst("dvr-direct-vlan", "vlan", routedDirect),
+		between("dvr-two-vxlan", [2]string{"vxlan", "vxlan"}, routed), between("dvr-vxlan-and-vlan", [2]string{"vxlan", "vlan"}, routed),
+		between("dvr-firewall-two-vxlan", [2]string{"vxlan", "vxlan"}, routedFiltered),
+		toOutside("dvr-snat-vxlan", "vxlan", true), toOutside("dvr-snat-first-vxlan", "vxlan", false),
+		toOutside("dvr-snat-vlan", "vlan", true), toOutside("dvr-snat-first-vlan", "vlan", false),
+		{
+			name: "dvr-ipv6", config: routed, hosts: 1, doc: "A router's interface on an IPv6 subnet.",
+			steps: []step{
+				routedNetwork("N1", 0, routedSegment("vxlan", 6)),
+				gatewayPort("G", "N1", 1), router("R", "G"),
+				port("A", "N1", 1),
+				routersOn(1, "dvr"),
+				plug(1, "G", "A"),
+				check("plugged", "G=ACTIVE", "A=ACTIVE"),
+				unplug(1, "G"),
+				check("router gone"),
+			},
+		},
+		{
+			name: "dvr-dhcp", config: routed, hosts: 1, doc: "A DHCP server's port is routed for, one of another service is not.",
+			steps: []step{
+				routedNetwork("N1", 1, routedSegment("vxlan", 7)),
+				gatewayPort("G", "N1", 1), router("R", "G"),
+				port("A", "N1", 1), port("D", "N1", 1, attrs{"device_owner": "network:dhcp"}), port("E", "N1", 1, attrs{"device_owner": "network:other"}),
+				routersOn(1, "dvr"),
+				plug(1, "G", "A", "D", "E"),
+				check("plugged", "G=ACTIVE", "A=ACTIVE", "D=ACTIVE", "E=ACTIVE"),
+			},
+		},
+		{
+			name: "dvr-hosts", config: routed, hosts: 2, doc: "Another host gets a router address, and loses it.",
+			steps: []step{
+				routerMACs(true),
+				check("one more"),
+				routerMACs(false),
+				check("one less"),
+			},
+		},
+		{
+			name: "dvr-interface-leaves", config: routed, hosts: 1, doc: "A router leaves a network while its interface is plugged in.",
+			steps: []step{
+				routedNetwork("N1", 1, routedSegment("vxlan", 8)),
+				gatewayPort("G", "N1", 1), router("R", "G"),
+				port("A", "N1", 1),
+				routersOn(1, "dvr"),
+				plug(1, "G", "A"),
+				check("plugged", "G=ACTIVE", "A=ACTIVE"),
+				leave("R", "G"),
+				unplug(1, "G"),
+				check("left"),
+			},
+		},
+		{
+			name: "dvr-vm-down", config: routed, hosts: 1, doc: "A VM's port is switched off and on behind a router.",
+			steps: []step{
+				routedNetwork("N1", 1, routedSegment("vxlan", 10)),
+				gatewayPort("G", "N1", 1), router("R", "G"),
+				port("A", "N1", 1),
+				routersOn(1, "dvr"),
+				plug(1, "G", "A"),
+				check("plugged", "G=ACTIVE", "A=ACTIVE"),
+				change("A", attrs{"admin_state_up": false}),
+				check("off", "A=DOWN"),
+				change("A", attrs{"admin_state_up": true}),
+				check("on", "A=ACTIVE"),
+			},
+		},
+	}
+}
