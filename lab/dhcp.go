@@ -25,8 +25,9 @@ func (h *Host) dhcpDir() string { return filepath.Join(h.Dir(), "dhcp") }
 
 func (h *Host) dhcp() *daemon.Daemon { return daemon.Open("dhcp", h.dhcpDir()) }
 
-// dhcpConfig renders the two files of the DHCP agent.
-func dhcpConfig(host, dir, transportURL string) (neutron, dhcp string) {
+// serviceConfig renders the two files of an agent of Debian's that plugs ports of its own into the switch: the one that all
+// agents share and its own, with the options given.
+func serviceConfig(host, dir, file, transportURL string, own ...string) (neutron, service string) {
 	var n, d ini
 	n.setAll("DEFAULT",
 		"host = "+host,
@@ -36,17 +37,15 @@ func dhcpConfig(host, dir, transportURL string) (neutron, dhcp string) {
 		"setproctitle = off",
 	)
 	n.setAll("oslo_concurrency", "lock_path = "+dir+"/lock")
-	d.setAll("DEFAULT",
+	d.setAll("DEFAULT", append([]string{
 		"interface_driver = openvswitch",
 		// The userspace datapath cannot move its own interfaces into other namespaces.
 		"ovs_use_veth = true",
-		"dnsmasq_config_file = "+dir+"/dnsmasq.conf",
-		"resync_interval = 5",
-	)
+	}, own...)...)
 	d.setAll("ovs", "ovsdb_connection = tcp:127.0.0.1:6640", "ovs_use_veth = true")
 	d.setAll("agent", "root_helper = env", "root_helper_daemon =")
 	d.setAll("privsep", "helper_command = env privsep-helper"+
-		" --config-file "+dir+"/neutron.conf --config-file "+dir+"/dhcp.ini")
+		" --config-file "+dir+"/neutron.conf --config-file "+dir+"/"+file)
 	return n.String(), d.String()
 }
 
@@ -54,55 +53,64 @@ func dhcpConfig(host, dir, transportURL string) (neutron, dhcp string) {
 // gives it the networks whose subnets ask for DHCP. Its ports are wired by whichever layer-2 agent runs.
 func (h *Host) StartDHCP(ctx context.Context) error {
 	dir := h.dhcpDir()
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("making the DHCP agent's directory: %w", err)
-	}
-	neutron, dhcp := dhcpConfig(h.name, dir, h.lab.TransportURL())
-	for name, text := range map[string]string{
+	neutron, dhcp := serviceConfig(h.name, dir, "dhcp.ini", h.lab.TransportURL(),
+		"dnsmasq_config_file = "+dir+"/dnsmasq.conf", "resync_interval = 5")
+	return h.startService(ctx, service{"dhcp", "neutron-dhcp-agent", dhcpAgentType, "dhcp.ini"}, dir, map[string]string{
 		"neutron.conf": neutron, "dhcp.ini": dhcp,
 		// It reads the list of ports again whenever one is added, and other users may not look into the lab of a test.
 		"dnsmasq.conf": "user=root\n",
-	} {
+	})
+}
+
+// service is an agent of Debian's beside the layer-2 agent.
+type service struct{ name, binary, agentType, file string }
+
+// startService starts it with the files given and returns once the server has heard from it.
+func (h *Host) startService(ctx context.Context, s service, dir string, files map[string]string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("making the directory of the %s: %w", s.agentType, err)
+	}
+	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			return fmt.Errorf("writing the DHCP agent's configuration: %w", err)
+			return fmt.Errorf("writing the configuration of the %s: %w", s.agentType, err)
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, agentTimeout)
 	defer cancel()
 	d, err := daemon.Start(ctx, daemon.Spec{
-		Name: "dhcp", Dir: dir, Netns: h.netns, Env: []string{"OVS_RUNDIR=" + h.Switch().Dir()},
+		Name: s.name, Dir: dir, Netns: h.netns, Env: []string{"OVS_RUNDIR=" + h.Switch().Dir()},
 		Argv: []string{
 			"unshare", "--mount", "--propagation", "private", "sh", "-c", privateNetns, "sh",
-			"/usr/bin/neutron-dhcp-agent", "--config-file", dir + "/neutron.conf", "--config-file", dir + "/dhcp.ini",
+			"/usr/bin/" + s.binary, "--config-file", dir + "/neutron.conf", "--config-file", dir + "/" + s.file,
 		},
 	})
 	if err != nil {
 		return err
 	}
 	for {
-		alive, err := h.dhcpAlive(ctx, daemon.Since(d.PID()))
+		alive, err := h.serviceAlive(ctx, s.agentType, daemon.Since(d.PID()))
 		if alive {
 			return nil
 		}
 		if d.PID() == 0 {
-			return fmt.Errorf("the DHCP agent on %s exited\n%s", h.name, d.LogTail(20))
+			return fmt.Errorf("the %s on %s exited\n%s", s.agentType, h.name, d.LogTail(20))
 		}
 		if !pause(ctx, 200*time.Millisecond) {
-			return fmt.Errorf("waiting for the DHCP agent on %s to be alive in the API: %w\n%s",
-				h.name, errors.Join(ctx.Err(), err), d.LogTail(20))
+			return fmt.Errorf("waiting for the %s on %s to be alive in the API: %w\n%s",
+				s.agentType, h.name, errors.Join(ctx.Err(), err), d.LogTail(20))
 		}
 	}
 }
 
-// dhcpAlive says whether the server has heard from the host's DHCP agent since it was started.
-func (h *Host) dhcpAlive(ctx context.Context, since time.Time) (bool, error) {
-	pages, err := agents.List(h.lab.Neutron(), agents.ListOpts{Host: h.name, AgentType: dhcpAgentType}).AllPages(ctx)
+// serviceAlive says whether the server has heard from an agent of the host since it was started.
+func (h *Host) serviceAlive(ctx context.Context, agentType string, since time.Time) (bool, error) {
+	pages, err := agents.List(h.lab.Neutron(), agents.ListOpts{Host: h.name, AgentType: agentType}).AllPages(ctx)
 	if err != nil {
-		return false, fmt.Errorf("asking for the DHCP agent of %s: %w", h.name, err)
+		return false, fmt.Errorf("asking for the %s of %s: %w", agentType, h.name, err)
 	}
 	list, err := agents.ExtractAgents(pages)
 	if err != nil {
-		return false, fmt.Errorf("reading the DHCP agent of %s: %w", h.name, err)
+		return false, fmt.Errorf("reading the %s of %s: %w", agentType, h.name, err)
 	}
 	return len(list) > 0 && list[0].Alive && !list[0].HeartbeatTimestamp.Before(since), nil
 }

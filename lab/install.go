@@ -20,6 +20,7 @@ func Packages() []string {
 		"rabbitmq-server", "mariadb-server", "openvswitch-switch",
 		"iproute2", "ethtool", "iputils-ping", "conntrack", "procps",
 		"neutron-dhcp-agent", "dnsmasq-base", "isc-dhcp-client",
+		"neutron-l3-agent", "iptables", "ipset", "keepalived",
 	}
 }
 
