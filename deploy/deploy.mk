@@ -23,6 +23,7 @@ packages: $(NFPM) ## deb and rpm of this commit with bill of materials, in bin/d
 	$(GO) run ./deploy/sbom -notices -o $(DIST)/NOTICES $(DIST)/patchbay
 	$(PKG_RUN) completion bash >$(DIST)/completion.bash
 	$(PKG_RUN) completion zsh >$(DIST)/completion.zsh
+	rm -rf $(DIST)/man && mkdir $(DIST)/man && $(PKG_RUN) man $(DIST)/man && gzip -9n $(DIST)/man/*.1
 	@set -e; export DIST='$(DIST)' PKG_VERSION='$(PKG_VERSION)' PKG_ARCH='$(PKG_ARCH)' SOURCE_DATE_EPOCH='$(SOURCE_DATE_EPOCH)'; \
 	for name in patchbay patchbay-openvswitch-agent; do for kind in deb rpm; do \
 		$(NFPM) package --config deploy/package/$$name.yaml --packager $$kind --target $(DIST)/; \

@@ -23,7 +23,7 @@ func newConfigCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newConfigCheckCommand())
+	cmd.AddCommand(newConfigCheckCommand(), newConfigShowCommand())
 	return cmd
 }
 

@@ -30,6 +30,8 @@ type flowsFlags struct {
 	Text   string
 	JSON   bool
 	Watch  bool
+	Why    bool
+	Socket string
 }
 
 func newFlowsCommand() *cobra.Command {
@@ -40,15 +42,23 @@ func newFlowsCommand() *cobra.Command {
 		Long: `Show the flows of a bridge, by table and with the names of tables and ports.
 
 The bridge is read through its management socket, found as ovs-ofctl does: in
-$OVS_RUNDIR, else in the default run directory. Nothing is changed.`,
+$OVS_RUNDIR, else in the default run directory. Nothing is changed.
+
+With --why the running agent is asked instead: whose each flow is and why it exists, and which are missing,
+different, left over or somebody else's.`,
 		Example: `  patchbay flows br-int
   patchbay flows br-int --table RULES_INGRESS --port tap1234abcd-56
   patchbay flows br-tun --table 20 --json
-  patchbay flows br-int --watch`,
+  patchbay flows br-int --watch
+  patchbay flows br-int --why --text missing`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
+			if f.Why {
+				ask := askFlags{Socket: f.Socket}
+				return runWhy(ctx, cmd.OutOrStdout(), ask.client(), args[0], f)
+			}
 			return runFlows(ctx, cmd.OutOrStdout(), args[0], f)
 		},
 	}
@@ -59,6 +69,8 @@ $OVS_RUNDIR, else in the default run directory. Nothing is changed.`,
 	fl.StringVarP(&f.Port, "port", "p", "", "only flows that concern this port, by number or name")
 	fl.StringVarP(&f.Text, "text", "x", "", "only flows whose text contains this")
 	fl.BoolVar(&f.JSON, "json", false, "print JSON: an array, or with --watch one object a line")
+	fl.BoolVar(&f.Why, "why", false, "ask the agent for the owner, reason and state of each flow")
+	fl.StringVar(&f.Socket, "socket", "", "socket of the agent, for --why")
 	fl.BoolVarP(&f.Watch, "watch", "w", false, "show changes as they happen (Open vSwitch 3.0 or later)")
 	return cmd
 }
@@ -67,12 +79,9 @@ $OVS_RUNDIR, else in the default run directory. Nothing is changed.`,
 const flowTimeout = 20 * time.Second
 
 func runFlows(ctx context.Context, out io.Writer, bridge string, f flowsFlags) error {
-	v := flowView{out: out, json: f.JSON, text: f.Text, kind: tables.KindOf(bridge)}
-	if f.Kind != "" {
-		var ok bool
-		if v.kind, ok = tables.ParseKind(f.Kind); !ok {
-			return fmt.Errorf("--kind %q is none of int, int21, tun, phys", f.Kind)
-		}
+	v := flowView{out: out, json: f.JSON, text: f.Text}
+	if err := v.name(bridge, f.Kind); err != nil {
+		return err
 	}
 	target := f.Target
 	if target == "" {
@@ -110,6 +119,19 @@ func runFlows(ctx context.Context, out io.Writer, bridge string, f flowsFlags) e
 		return v.writeJSON(list)
 	}
 	v.write(bridge, list)
+	return nil
+}
+
+// name decides whose table names are used: those of a kind, or by the bridge.
+func (v *flowView) name(bridge, kind string) error {
+	v.kind = tables.KindOf(bridge)
+	if kind == "" {
+		return nil
+	}
+	var ok bool
+	if v.kind, ok = tables.ParseKind(kind); !ok {
+		return fmt.Errorf("--kind %q is none of int, int21, tun, phys", kind)
+	}
 	return nil
 }
 

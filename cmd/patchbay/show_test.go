@@ -165,7 +165,13 @@ timeline
 
 func TestCommandsOnASocket(t *testing.T) {
 	src := exampleAgent()
-	socket := served(t, src, admin.Options{})
+	src.flows = []inspect.Flow{
+		{Bridge: "br-int", Table: 0, Text: "table=0,priority=2,in_port=7,actions=drop", State: "missing", Owner: "port 4f1c-1", Reason: "no sender"},
+		{Bridge: "br-int", Table: 60, Text: "table=60,priority=3,actions=drop", State: "foreign"},
+	}
+	socket := served(t, src, admin.Options{Settings: func() ([]byte, error) {
+		return []byte(`{"files":["/etc/a.conf"],"options":[{"section":"ovs","option":"local_ip","value":"10.0.0.1","origin":{"kind":"file","file":"/etc/a.conf","line":7}}]}`), nil
+	}})
 	tests := []struct {
 		args   []string
 		status int
@@ -183,6 +189,9 @@ func TestCommandsOnASocket(t *testing.T) {
 		{[]string{"group", "default"}, 0, []string{"allow tcp/22 from 10.0.0.0/8", "ports here: 4f1c-1"}},
 		{[]string{"events"}, 0, []string{"(40 times in 2.0 s)", "ERROR flow refused"}},
 		{[]string{"events", "--about", "4f1c"}, 0, []string{"port 4f1c-1 is wired"}},
+		{[]string{"flows", "br-int", "--why"}, 0, []string{"missing    priority=2,in_port=7,actions=drop\n           port 4f1c-1: no sender", "table 60 TRANSIENT", "2 flows: 1 missing, 1 foreign"}},
+		{[]string{"flows", "br-int", "--why", "--table", "TRANSIENT"}, 0, []string{"br-int: 1 flow: 1 foreign"}},
+		{[]string{"config", "show"}, 0, []string{"[ovs]\nlocal_ip = 10.0.0.1  # /etc/a.conf:7"}},
 		{[]string{"__complete", "port", "4"}, 0, []string{"4f1c-1\twired web 10.1.0.5"}},
 		{[]string{"__complete", "group", "d"}, 0, []string{"default"}},
 	}

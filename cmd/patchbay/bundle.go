@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/patchbay-sdn/patchbay/internal/admin"
+	"github.com/patchbay-sdn/patchbay/internal/options"
+)
+
+func newBundleCommand() *cobra.Command {
+	var f askFlags
+	cmd := &cobra.Command{
+		Use:   "support-bundle [FILE]",
+		Short: "Write everything that explains a host into one archive, without secrets",
+		Long: `Write everything that explains a host into one archive (tar.gz): what the agent knows and did, its masked
+configuration, the end of its log, the switch's rows and versions.
+
+Passwords are removed: the values of all secret options wherever they turn up, and whatever looks like a password or
+a key. Names, addresses and ids stay, since they are what it is about. What cannot be had is named in missing.txt.
+
+Exit status:
+  0  everything is in the archive
+  1  the archive cannot be written
+  2  the archive is written, but parts are missing`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			now := time.Now()
+			host, _ := os.Hostname() // only for the name of the file
+			name := fmt.Sprintf("patchbay-%s-%s.tar.gz", cmp.Or(host, "host"), now.Format("20060102-150405"))
+			if len(args) == 1 {
+				name = args[0]
+			}
+			file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+			if err != nil {
+				return fmt.Errorf("writing the bundle: %w", err)
+			}
+			b := newBundle(file, cmd.ErrOrStderr(), now)
+			b.collect(cmd.Context(), f.client())
+			if err := errors.Join(b.close(), file.Close()); err != nil {
+				return fmt.Errorf("writing the bundle: %w", err)
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s\n", name)
+			if len(b.missing) > 0 {
+				return checkFailure{2, plural(len(b.missing), "part") + " missing; missing.txt in the archive says which and why"}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&f.Socket, "socket", "", "socket of the agent")
+	return cmd
+}
+
+// bundle is an archive that is being written.
+type bundle struct {
+	zip      *gzip.Writer
+	tar      *tar.Writer
+	progress io.Writer
+	now      time.Time
+	redact   redactor
+	missing  []string
+	err      error
+}
+
+func newBundle(to, progress io.Writer, now time.Time) *bundle {
+	z := gzip.NewWriter(to)
+	return &bundle{zip: z, tar: tar.NewWriter(z), progress: progress, now: now}
+}
+
+// maxLog is how much of the end of the log is taken.
+const maxLog = 4 << 20
+
+// commandTime bounds each program that is asked about the switch.
+const commandTime = 10 * time.Second
+
+// collect puts everything in. What cannot be had is noted and left out.
+func (b *bundle) collect(ctx context.Context, c *admin.Client) {
+	get := func(path string) func() ([]byte, error) {
+		return func() ([]byte, error) { return c.Get(ctx, path) }
+	}
+	// The configuration comes first: it names the files in which the secrets are.
+	config, err := c.Get(ctx, "/v1/config")
+	o := b.learnSecrets(config)
+	b.add("config.json", func() ([]byte, error) { return config, err })
+	b.add("status.txt", func() ([]byte, error) {
+		s, err := c.Status(ctx)
+		var out bytes.Buffer
+		writeStatus(&out, &s, b.now)
+		return out.Bytes(), err
+	})
+	for _, name := range []string{"status", "ports", "networks", "tunnels", "groups", "bridges", "flows", "events"} {
+		b.add(name+".json", get("/v1/"+name))
+	}
+	b.add("metrics.txt", get("/metrics"))
+	b.add("readyz.txt", get("/readyz"))
+	b.add("log.txt", func() ([]byte, error) { return logTail(ctx, o) })
+	b.add("versions.txt", func() ([]byte, error) {
+		text := fmt.Sprintf("patchbay %s\n%s %s/%s\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+		for _, path := range []string{"/proc/version", "/etc/os-release", "/proc/loadavg", "/proc/meminfo"} {
+			if data, err := os.ReadFile(path); err == nil {
+				text += "\n" + path + "\n" + string(data)
+			}
+		}
+		return []byte(text), nil
+	})
+	b.add("ovs-vsctl-show.txt", output(ctx, "ovs-vsctl", "--timeout=5", "show"))
+	for _, table := range []string{"Open_vSwitch", "Bridge", "Port", "Interface", "Controller", "Manager"} {
+		b.add("ovsdb-"+table+".txt", output(ctx, "ovs-vsctl", "--timeout=5", "list", table))
+	}
+	if len(b.missing) > 0 {
+		text := []byte{}
+		for _, m := range b.missing {
+			text = append(append(text, m...), '\n')
+		}
+		b.write("missing.txt", text)
+	}
+}
+
+// learnSecrets finds the values of secret options, so that they can be taken out wherever they turn up.
+func (b *bundle) learnSecrets(config []byte) *options.Options {
+	var report struct {
+		Files []string `json:"files"`
+	}
+	_ = json.Unmarshal(config, &report) // without it the default places are looked at
+	var args []string
+	for _, f := range report.Files {
+		args = append(args, "--config-file", f)
+	}
+	o, err := options.Load(args, os.Environ())
+	if err != nil {
+		b.missing = append(b.missing, "secrets are recognised by their looks only: "+err.Error())
+		return nil
+	}
+	b.redact.learn(o)
+	return o
+}
+
+// add puts one file in, or notes why it is not there.
+func (b *bundle) add(name string, get func() ([]byte, error)) {
+	fmt.Fprintf(b.progress, "%-24s", name)
+	data, err := get()
+	if err != nil {
+		reason := string(b.redact.clean([]byte(err.Error())))
+		b.missing = append(b.missing, name+": "+reason)
+		fmt.Fprintln(b.progress, "missing:", reason)
+		return
+	}
+	n := b.write(name, data)
+	fmt.Fprintf(b.progress, "%d bytes\n", n)
+}
+
+func (b *bundle) write(name string, data []byte) int {
+	data = b.redact.clean(data)
+	err := b.tar.WriteHeader(&tar.Header{Name: "patchbay/" + name, Mode: 0o600, Size: int64(len(data)), ModTime: b.now, Typeflag: tar.TypeReg})
+	if err == nil {
+		_, err = b.tar.Write(data)
+	}
+	b.err = errors.Join(b.err, err)
+	return len(data)
+}
+
+func (b *bundle) close() error { return errors.Join(b.err, b.tar.Close(), b.zip.Close()) }
+
+// output runs a program that only looks.
+func output(ctx context.Context, name string, args ...string) func() ([]byte, error) {
+	return func() ([]byte, error) {
+		ctx, cancel := context.WithTimeout(ctx, commandTime)
+		defer cancel()
+		out, err := exec.CommandContext(ctx, name, args...).Output()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		return out, nil
+	}
+}
+
+// logTail is the end of the agent's log: of its file, or of what the service manager keeps.
+func logTail(ctx context.Context, o *options.Options) ([]byte, error) {
+	if o == nil || o.Log.File == "" {
+		return output(ctx, "journalctl", "--no-pager", "--lines=10000", "--unit=neutron-openvswitch-agent")()
+	}
+	f, err := os.Open(o.Log.File)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	data := make([]byte, min(info.Size(), maxLog))
+	n, err := f.ReadAt(data, info.Size()-int64(len(data)))
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	return slices.Clip(data[:n]), nil
+}

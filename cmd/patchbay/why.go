@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/patchbay-sdn/patchbay/internal/admin"
+	"github.com/patchbay-sdn/patchbay/internal/inspect"
+)
+
+// runWhy prints the flows of a bridge as the agent knows them: whose each is and why it exists, and those that are not as
+// they should be.
+func runWhy(ctx context.Context, out io.Writer, c *admin.Client, bridge string, f flowsFlags) error {
+	flows, err := c.Flows(ctx, bridge)
+	if err != nil {
+		return err
+	}
+	v := flowView{}
+	if err := v.name(bridge, f.Kind); err != nil {
+		return err
+	}
+	for _, t := range f.Tables {
+		n, err := v.table(t)
+		if err != nil {
+			return err
+		}
+		v.tables = append(v.tables, n)
+	}
+	flows = slices.DeleteFunc(flows, func(l inspect.Flow) bool {
+		return len(v.tables) > 0 && !slices.Contains(v.tables, l.Table) ||
+			!strings.Contains(l.Text+" "+l.Owner+" "+l.Reason+" "+l.State, f.Text)
+	})
+	if f.JSON {
+		return writeJSON(out, flows)
+	}
+	last := -1
+	for _, l := range flows {
+		if int(l.Table) != last {
+			last = int(l.Table)
+			fmt.Fprintf(out, "\n%s\n", v.tableTitle(l.Table))
+		}
+		fmt.Fprintf(out, "%-9s  %s\n", l.State, strings.TrimPrefix(l.Text, "table="+strconv.Itoa(int(l.Table))+","))
+		if l.Have != "" {
+			fmt.Fprintf(out, "           there instead: %s\n", l.Have)
+		}
+		if l.Owner != "" {
+			fmt.Fprintf(out, "           %s: %s\n", l.Owner, l.Reason)
+		}
+	}
+	fmt.Fprintf(out, "\n%s: %s\n", bridge, summary(flows))
+	return nil
+}
+
+// summary is "120 flows: 118 present, 2 missing".
+func summary(flows []inspect.Flow) string {
+	states := map[string]int{}
+	for _, l := range flows {
+		states[l.State]++
+	}
+	text := count(len(flows), "flow")
+	sep := ": "
+	for _, s := range []string{"present", "missing", "different", "leftover", "foreign"} {
+		if states[s] > 0 {
+			text += fmt.Sprintf("%s%d %s", sep, states[s], s)
+			sep = ", "
+		}
+	}
+	return text
+}
+
+func newConfigShowCommand() *cobra.Command {
+	var f askFlags
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "show",
+		Short: "Show the configuration that the running agent uses, secrets masked",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			doc, err := f.client().Get(cmd.Context(), "/v1/config")
+			if err != nil {
+				return err
+			}
+			if f.JSON {
+				_, err := cmd.OutOrStdout().Write(doc)
+				return err
+			}
+			return writeSettingsOf(cmd.OutOrStdout(), doc, all)
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().BoolVar(&all, "all", false, "also options that are not set anywhere")
+	return cmd
+}
+
+func writeSettingsOf(out io.Writer, doc []byte, all bool) error {
+	var report struct {
+		Files   []string `json:"files"`
+		Options []struct {
+			Section, Option string
+			Value           json.RawMessage
+			Origin          jsonOrigin
+		} `json:"options"`
+	}
+	if err := json.Unmarshal(doc, &report); err != nil {
+		return fmt.Errorf("reading the configuration: %w", err)
+	}
+	fmt.Fprintln(out, "# read from", strings.Join(report.Files, " "))
+	section := ""
+	for _, o := range report.Options {
+		if o.Origin.Kind == "default" && !all {
+			continue
+		}
+		if o.Section != section {
+			section = o.Section
+			fmt.Fprintf(out, "[%s]\n", section)
+		}
+		origin := o.Origin.Kind
+		if o.Origin.File != "" {
+			origin = fmt.Sprintf("%s:%d", o.Origin.File, o.Origin.Line)
+		}
+		fmt.Fprintf(out, "%s = %s  # %s\n", o.Option, plainValue(o.Value), origin)
+	}
+	return nil
+}
+
+// plainValue is a value as one writes it in a file.
+func plainValue(raw json.RawMessage) string {
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		return text
+	}
+	var list []string
+	if json.Unmarshal(raw, &list) == nil {
+		return strings.Join(list, ",")
+	}
+	return string(raw)
+}
