@@ -295,8 +295,10 @@ func (b *blink) during(t *testing.T, happens func()) result {
 	before := b.socketDrops(t)
 	start := time.Now()
 	go func() { sent <- b.send(&stop) }()
-	happens()
-	stop.Store(true)
+	func() {
+		defer stop.Store(true) // also when it ends the test
+		happens()
+	}()
 	if err := <-sent; err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,7 @@
 # Included by the Makefile.
 E2E = CGO_ENABLED=1 $(GO) test -race -count 1 -timeout 45m -tags e2e -v $(TESTFLAGS)
 
-.PHONY: e2e e2e-groups e2e-blink faults
+.PHONY: e2e e2e-groups e2e-blink faults soak
 
 e2e: build ## real packets between VMs: wiring on three hosts, every network type, DHCP, isolation; then security groups; prints tables (root)
 	$(E2E) -run 'TestWiring|TestGroups' ./e2e/
@@ -12,8 +12,11 @@ e2e-groups: build ## security groups alone: every rule kind, forged frames, fail
 e2e-blink: build ## probes at 1 kHz through PATCHBAY_BLINK_UPDATES=200 updates, Patchbay and the Python agent (root; PATCHBAY_BLINK_AGENTS=patchbay)
 	$(GO) test -count 1 -timeout 45m -tags e2e -v -run TestBlink $(TESTFLAGS) ./e2e/
 
-faults: build ## restarts, crashes, a dead switch, a broker away, drift, the Python agent and back, under traffic; prints a table (root)
-	$(GO) test -count 1 -timeout 45m -tags e2e -v -run TestFaults $(TESTFLAGS) ./e2e/
+faults: build ## restarts, crashes, a dead switch, broker, server and database away, drift, the Python agent and back, under traffic; prints a table (root; PATCHBAY_FAULTS_OUTAGE=5m)
+	$(GO) test -count 1 -timeout 90m -tags e2e -v -run TestFaults $(TESTFLAGS) ./e2e/
+
+soak: build ## updates and restarts of everything for SOAK=45m, checked after every round (root; on the simulated server with PATCHBAY_LAB_SERVER=sim)
+	SOAK=$(or $(SOAK),45m) $(GO) test -count 1 -timeout 90m -tags e2e -v -run TestSoak $(TESTFLAGS) ./e2e/
 
 .PHONY: plan
 plan: build ## patchbay plan beside the Python agent: it touches nothing, and what it prints is what then happens (root)

@@ -7,9 +7,7 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"maps"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -18,46 +16,62 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
+
 	"github.com/patchbay-sdn/patchbay/lab"
 )
 
+// How large a run of TestFaults is.
+const (
+	envFaultsPorts  = "PATCHBAY_FAULTS_PORTS"  // on the first host: 125
+	envFaultsOutage = "PATCHBAY_FAULTS_OUTAGE" // how long something is away: 20s
+	envFaultsDrift  = "PATCHBAY_FAULTS_DRIFT"  // acts: 200
+)
+
+const (
+	// inTime is when what changed during an outage has to be in place after it, back how long it may at most take.
+	inTime = 5 * time.Second
+	back   = 2 * time.Minute
+	// rest is for how long an agent asks nothing once it knows everything. The Python agent looks around every 2 s.
+	rest = 5 * time.Second
+	// ownTime is what an agent may take to be in sync after a start, beside what the server takes to answer.
+	ownTime = 3 * time.Second
+)
+
 // TestFaults sends a thousand packets a second of each of some allowed and forbidden tuples while things fail: agents
-// restart and crash, the switch dies, the broker is away, somebody tampers with flows, the Python agent takes over and
-// gives back. It prints what was lost, and how long it took until all flows were back.
+// restart and crash, the switch dies, broker, server and database are away, somebody tampers with flows and rows, the Python
+// agent takes over and gives back. It prints what was lost, how long it took until all was well, and what was asked of the
+// server meanwhile. Single faults are chosen with -run TestFaults/name.
 func TestFaults(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*timeout)
 	defer cancel()
 	patience(t)
-	f := &filtered{cloud: &cloud{l: lab.New(t, 2), ctx: ctx}}
-	t.Cleanup(f.close)
-	f.agent = lab.Patchbay
-	f.startAgents(t, lab.Patchbay)
-	x := &faults{blink: f.blink(t), t: t}
-	x.settle(t)
-	x.inSync()
+	x := newFaults(ctx, t, setting(t, envFaultsPorts, 125))
 	defer x.print()
 
-	x.fault("both agents stopped and started", untouched, func() { f.startAgents(t, lab.Patchbay) })
-	x.fault("both agents killed -9 and started", untouched, func() {
-		for host := 1; host <= 2; host++ {
-			f.crash(t, host)
-			f.revive(t, host)
-		}
-	})
-	x.fault("broker away for 15 s", untouched, func() { x.withoutBroker(func() { x.wait(15 * time.Second) }) })
-	x.fault("200 acts of drift", unharmed, func() { x.drift(200) })
-	x.fault("ovs-vswitchd of hv1 killed -9", healed, x.switchDies)
-	x.fault("the same with the broker away", healed, func() { x.withoutBroker(x.switchDies) })
-	x.fault("the same, and the agent killed -9: from the snapshot", healed, func() {
-		x.withoutBroker(func() {
-			f.crash(t, 1)
-			x.switchDies()
+	x.fault("agents stopped and started", untouched, func() { x.restart(false) })
+	x.fault("agents killed -9 and started", untouched, func() { x.restart(true) })
+	x.fault("acts of drift", unharmed, func() { x.drift(setting(t, envFaultsDrift, 200)) })
+	x.fault("ovs-vswitchd killed -9", healed, x.switchDies)
+	x.fault("ovs-vswitchd killed -9, broker down", healed, func() { x.withoutBroker(x.switchDies) })
+	x.fault("agent and ovs-vswitchd killed -9, broker and server down", healed, func() {
+		x.withoutServer(func() {
+			x.withoutBroker(func() {
+				x.crash(x.t, 1)
+				x.switchDies()
+			})
 		})
 	})
-	for range 2 {
-		x.fault("handed to the Python agent", passes, func() { x.hand(lab.Python) })
-		x.fault("handed back to Patchbay", passes, func() { x.hand(lab.Patchbay) })
-	}
+	x.fault("ovs-ctl restart, flows saved and restored", healed, x.switchRestored)
+	x.fault("neutron-ovs-cleanup", unharmed, x.cleanup)
+	x.fault("broker down", unharmed, x.brokerDown)
+	x.fault("server down", unharmed, x.serverDown)
+	x.fault("database down", unharmed, x.databaseDown)
+	x.fault("agent stopped by SIGSTOP", unharmed, x.frozen)
+	x.fault("disk full", unharmed, x.diskFull)
+	x.fault("no file descriptors, broker restarted", unharmed, x.noDescriptors)
+	x.handOver()
+	x.fault("broker fails over to another", unharmed, x.failOver)
 }
 
 // limit is what a fault may cost.
@@ -65,19 +79,23 @@ type limit int
 
 const (
 	untouched limit = iota // no packet is lost, no flow is touched
-	unharmed               // no packet of those that nobody tampers with is lost
-	passes                 // no packet is lost; flows may change
+	unharmed               // no packet of those that nobody tampers with is lost; flows may change
 	healed                 // the switch is gone for a while; what counts is how long, and that nothing forbidden passes
+	figures                // nothing is promised: the Python agent's
 )
 
 // faults is a run of TestFaults.
 type faults struct {
 	*blink
-	t    *testing.T
-	rows []faultRow
-	// heal and bare are how long the last death of a switch took, and the bare tool for the same flows.
-	heal, bare time.Duration
-	note       string
+	t      *testing.T
+	calls  calls
+	outage time.Duration
+	alone  bool // without a server
+	// bulk are ports of the first host that only are there, spare such that are not plugged in.
+	bulk, spare []ports.Port
+	rules       int // how many were added meanwhile
+	rows        []faultRow
+	row         faultRow // the one that is being made
 }
 
 type faultRow struct {
@@ -85,154 +103,181 @@ type faultRow struct {
 	result
 	changed    int // flows
 	heal, bare time.Duration
+	calls      int
+	peak       int
 	note       string
+}
+
+// newFaults starts the agents and plugs everything in, a number of ports into the first host.
+func newFaults(ctx context.Context, t *testing.T, count int) *faults {
+	f := &filtered{cloud: &cloud{l: lab.New(t, 2), ctx: ctx}, agent: lab.Patchbay}
+	t.Cleanup(f.close)
+	x := &faults{t: t}
+	var err error
+	if x.outage, err = time.ParseDuration(or(os.Getenv(envFaultsOutage), "20s")); err != nil {
+		t.Fatal(err)
+	}
+	if err := x.calls.watch(ctx, f.l.Broker()); err != nil {
+		t.Fatal(err)
+	}
+	f.startAgents(t, f.agent)
+	x.blink = f.blink(t)
+	x.fill(count)
+	x.settle(t)
+	x.inSync()
+	x.prefer(t)
+	return x
+}
+
+// fill gives the first host as many ports as it shall have, in the project's default group.
+func (x *faults) fill(count int) {
+	here := 0
+	for _, v := range x.vms() {
+		if v.host == 1 {
+			here++
+		}
+	}
+	made, err := x.l.CreatePorts(x.ctx, x.l.Host(1), lab.Port{NetworkID: x.blue.ID}, max(count-here, 5)+2)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	x.bulk, x.spare = made[2:], made[:2]
+	if err := x.l.Host(1).PlugMany(x.ctx, x.bulk); err != nil {
+		x.t.Fatal(err)
+	}
+	var ids []string
+	for _, p := range x.bulk {
+		ids = append(ids, p.ID)
+	}
+	// Looking costs the server time that it needs for the ports.
+	x.eventually(settled, func() bool { x.wait(3 * time.Second); return x.calls.calm(3 * time.Second) })
+	x.waitActive(x.t, ids...)
 }
 
 func (x *faults) fault(name string, most limit, happens func()) {
 	t := x.t
 	t.Helper()
-	if !t.Run(name, func(t *testing.T) {
+	t.Run(name, func(t *testing.T) {
 		x.t = t
-		defer func(outer *testing.T) { x.t = outer }(t)
-		x.heal, x.bare, x.note = 0, 0, ""
+		x.row = faultRow{name: name}
+		for _, v := range x.vms() {
+			v.probe.forget()
+		}
+		x.prefer(t) // a switch that was restarted has to be told
+		before := x.allFlows()
 		began := time.Now()
-		r := x.during(t, func() {
+		x.row.result = x.during(t, func() {
 			happens()
 			x.wait(2 * time.Second)
 		})
-		row := faultRow{name: name, result: r, changed: x.youngerThan(time.Since(began)), heal: x.heal, bare: x.bare, note: x.note}
-		x.rows = append(x.rows, row)
+		x.row.changed = x.youngerThan(time.Since(began)) + vanished(before, x.allFlows())
+		list := x.calls.since(began, 0)
+		x.row.calls, x.row.peak = len(list), peak(list)
+		x.rows = append(x.rows, x.row)
+		if most == figures {
+			return
+		}
+		r := x.row.result
 		if r.passed > 0 {
 			t.Errorf("%d forbidden packets passed\n%s", r.passed, strings.Join(r.detail, "\n"))
 		}
 		if most != healed && r.lost > 0 {
 			t.Errorf("%d allowed packets were lost\n%s", r.lost, strings.Join(r.detail, "\n"))
 		}
-		if most == untouched && row.changed > 0 {
-			t.Errorf("%d flows were touched", row.changed)
+		if most == untouched && x.row.changed > 0 {
+			t.Errorf("%d flows were touched", x.row.changed)
 		}
-		if bound := 2*row.bare + 500*time.Millisecond; most == healed && row.heal > bound {
-			t.Errorf("all flows were back after %v, wanted %v", row.heal, bound)
+		if bound := 2*x.row.bare + 500*time.Millisecond; most == healed && x.row.heal > bound {
+			t.Errorf("all flows were back after %v, wanted %v", x.row.heal, bound)
 		}
-	}) {
-		t.Logf("%s failed", name)
-	}
+	})
 	x.t = t
 }
 
 func (x *faults) wait(d time.Duration) { x.eventually(d, func() bool { return false }) }
 
-// inSync waits until the agents have written down what they know, which they do once they know everything.
+// inSync waits until the agents know everything, and Patchbay has written it down.
 func (x *faults) inSync() {
-	for _, h := range x.l.Hosts() {
-		file := filepath.Join(h.Dir(), "agent", "state", "patchbay.snapshot")
-		if !x.eventually(settled, func() bool { _, err := os.Stat(file); return err == nil }) {
-			x.t.Fatalf("%s has no snapshot", h.Name())
-		}
+	if !x.eventually(settled, func() bool { return x.calls.calm(rest) }) {
+		x.t.Errorf("the agents still ask after %v", settled)
 	}
-	x.wait(6 * time.Second) // for the last changes to be in it
+	if x.agent == lab.Patchbay {
+		for _, h := range x.l.Hosts() {
+			if !x.eventually(wired, func() bool { _, err := os.Stat(snapshotOf(h)); return err == nil }) {
+				x.t.Fatalf("%s has no snapshot", h.Name())
+			}
+		}
+		x.wait(6 * time.Second) // for the last changes to be in it
+	}
+}
+
+func snapshotOf(h *lab.Host) string { return h.Dir() + "/agent/state/patchbay.snapshot" }
+
+// restart ends both agents, at once or with a chance to say goodbye, starts them again and waits until they are in sync. The
+// first host's figures count: it is the one with many ports.
+func (x *faults) restart(crash bool) {
+	began := make([]time.Time, 2)
+	x.eachHost(x.t, func(h *lab.Host) error {
+		if crash {
+			if err := h.KillAgent(); err != nil {
+				return err
+			}
+		} else if err := h.StopAgent(x.ctx); err != nil {
+			return err
+		}
+		began[slices.IndexFunc(x.l.Hosts(), func(o *lab.Host) bool { return o.Name() == h.Name() })] = time.Now()
+		return h.LaunchAgent(x.ctx, x.agent, filtering)
+	})
+	asks := func() bool { return len(x.calls.since(began[0], 1)) > 0 }
+	if !x.eventually(settled, asks) || !x.eventually(settled, func() bool { return x.calls.calm(rest) }) {
+		x.t.Errorf("the agents are not in sync after %v", settled)
+	}
+	list := x.calls.since(began[0], 1)
+	after, waited := synced(list, began[0])
+	x.row.heal = after
+	x.row.note = fmt.Sprintf("hv1: in sync after %.1f s, %.1f of them waiting for the server; %d calls", after.Seconds(), waited.Seconds(), len(list))
+	if own := after - waited; x.agent == lab.Patchbay && own > ownTime {
+		x.t.Errorf("the agent was in sync %v after the server's answers, wanted %v", own, ownTime)
+	}
 }
 
 func (x *faults) withoutBroker(happens func()) {
-	if _, err := x.l.Broker().Ctl(x.ctx, "stop_app"); err != nil {
-		x.t.Fatal(err)
-	}
+	x.stopBroker()
 	defer func() {
-		if _, err := x.l.Broker().Ctl(x.ctx, "start_app"); err != nil {
-			x.t.Error(err)
+		x.startBroker()
+		if !x.alone {
+			x.eventually(back, x.served)
 		}
-		x.wait(5 * time.Second)
+		x.eventually(settled, func() bool { return x.calls.calm(rest) })
 	}()
 	happens()
 }
 
-// bridges are those that agents program on a host.
-var bridges = []string{"br-int", "br-tun", "br-ex"}
-
-// flows are the flows of a host, without what packets taught the switch.
-func (x *faults) flows(h *lab.Host) map[string][]string {
-	out := map[string][]string{}
-	for _, br := range bridges {
-		text, err := h.Switch().Ofctl(x.ctx, "-O", "OpenFlow14", "dump-flows", "--no-stats", br)
-		if err != nil {
-			return nil // the switch is away
-		}
-		lines := strings.Split(strings.TrimSpace(text), "\n")
-		lines = slices.DeleteFunc(lines, func(l string) bool { return strings.Contains(l, "hard_timeout") && !strings.Contains(l, "learn(") })
-		for i, l := range lines {
-			lines[i] = strings.TrimSpace(l)
-		}
-		slices.Sort(lines)
-		out[br] = lines
+func (x *faults) stopBroker() {
+	if _, err := x.l.Broker().Ctl(x.ctx, "stop_app"); err != nil {
+		x.t.Fatal(err)
 	}
-	return out
 }
 
-// switchDies kills the switch of the first host, starts it again, and the agent if that is gone too, and measures how long
-// it takes until all flows are back.
-func (x *faults) switchDies() {
-	t, h := x.t, x.l.Host(1)
-	before := x.flows(h)
-	if err := h.Switch().KillVswitchd(x.ctx); err != nil {
-		t.Fatal(err)
+func (x *faults) startBroker() {
+	if _, err := x.l.Broker().Ctl(x.ctx, "start_app"); err != nil {
+		x.t.Fatal(err)
 	}
-	if err := h.Switch().StartVswitchd(x.ctx); err != nil {
-		t.Fatal(err)
-	}
-	began := time.Now()
-	if _, pid := h.Agent(); pid == 0 {
-		if err := h.LaunchAgent(x.ctx, x.agent, filtering); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var after map[string][]string
-	if !x.eventually(wired, func() bool { after = x.flows(h); return maps.EqualFunc(before, after, slices.Equal[[]string]) }) {
-		t.Errorf("flows are not back after %v:\n%s", wired, difference(before, after))
-	}
-	x.heal = time.Since(began)
-	x.bare = x.bareTime(h, before)
 }
 
-func difference(before, after map[string][]string) string {
-	var b strings.Builder
-	for br := range before {
-		for _, l := range before[br] {
-			if !slices.Contains(after[br], l) {
-				fmt.Fprintf(&b, "- %s %s\n", br, l)
-			}
-		}
-		for _, l := range after[br] {
-			if !slices.Contains(before[br], l) {
-				fmt.Fprintf(&b, "+ %s %s\n", br, l)
-			}
-		}
+func (x *faults) withoutServer(happens func()) {
+	if err := x.l.StopServer(x.ctx); err != nil {
+		x.t.Fatal(err)
 	}
-	return b.String()
-}
-
-// bareTime is how long ovs-ofctl takes to put the same flows onto bridges that have none.
-func (x *faults) bareTime(h *lab.Host, flows map[string][]string) time.Duration {
-	t := x.t
-	total := time.Duration(0)
-	for i, br := range bridges {
-		file, bridge := filepath.Join(t.TempDir(), br), "bare"+strconv.Itoa(i)
-		text := strings.Join(flows[br], "\n")
-		if err := os.WriteFile(file, []byte(text+"\n"), 0o600); err != nil {
-			t.Fatal(err)
+	x.alone = true
+	defer func() {
+		x.alone = false
+		if err := x.l.StartServer(x.ctx); err != nil {
+			x.t.Fatal(err)
 		}
-		if _, err := h.Switch().Vsctl(x.ctx, "add-br", bridge, "--", "set", "Bridge", bridge, "datapath_type=netdev"); err != nil {
-			t.Fatal(err)
-		}
-		began := time.Now()
-		if _, err := h.Switch().Ofctl(x.ctx, "-O", "OpenFlow14", "--bundle", "replace-flows", bridge, file); err != nil {
-			t.Error(err)
-		}
-		total += time.Since(began)
-		if _, err := h.Switch().Vsctl(x.ctx, "del-br", bridge); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return total
+		x.eventually(settled, func() bool { return x.calls.calm(rest) })
+	}()
+	happens()
 }
 
 var duration = regexp.MustCompile(`duration=([0-9.]+)s`)
@@ -248,7 +293,7 @@ func (x *faults) youngerThan(age time.Duration) int {
 			}
 			for line := range strings.SplitSeq(text, "\n") {
 				m := duration.FindStringSubmatch(line)
-				if m == nil || strings.Contains(line, "hard_timeout") && !strings.Contains(line, "learn(") {
+				if m == nil || learnt(line) {
 					continue
 				}
 				if s, err := strconv.ParseFloat(m[1], 64); err == nil && s < age.Seconds() {
@@ -260,23 +305,19 @@ func (x *faults) youngerThan(age time.Duration) int {
 	return n
 }
 
-// hand gives both hosts to the other agent.
-func (x *faults) hand(kind lab.AgentKind) {
-	x.filtered.agent = kind
-	x.startAgents(x.t, kind)
-	x.wait(wired) // the Python agent is busy for a while with what it finds
-}
-
 func (x *faults) print() {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "\nfault\tseconds\tallowed sent\tlost\tlongest gap\tforbidden sent\tpassed\tflows touched\tall flows back\tovs-ofctl\t")
+	fmt.Fprintln(w, "\nfault\tagent\tseconds\tallowed sent\tlost\tlongest gap\tforbidden sent\tpassed\tflows changed\thealed after\tovs-ofctl\tRPC calls\tin one second\t")
 	for _, r := range x.rows {
-		back, bare := "", ""
+		heal, bare := "", ""
 		if r.heal > 0 {
-			back, bare = fmt.Sprintf("%.2f s", r.heal.Seconds()), fmt.Sprintf("%.2f s", r.bare.Seconds())
+			heal = fmt.Sprintf("%.2f s", r.heal.Seconds())
 		}
-		fmt.Fprintf(w, "%s\t%.0f\t%d\t%d\t%d ms\t%d\t%d\t%d\t%s\t%s\t%s\n", r.name, r.took.Seconds(), r.allowed, r.lost, r.gap,
-			r.forbidden, r.passed, r.changed, back, bare, r.note)
+		if r.bare > 0 {
+			bare = fmt.Sprintf("%.2f s", r.bare.Seconds())
+		}
+		fmt.Fprintf(w, "%s\t%s\t%.0f\t%d\t%d\t%d ms\t%d\t%d\t%d\t%s\t%s\t%d\t%d\t%s\n", r.name, r.agent, r.took.Seconds(), r.allowed, r.lost, r.gap,
+			r.forbidden, r.passed, r.changed, heal, bare, r.calls, r.peak, r.note)
 	}
 	_ = w.Flush()
 }

@@ -131,6 +131,13 @@ func (p *probe) saw(k token) int {
 	return p.seen[k]
 }
 
+// forget drops what arrived so far.
+func (p *probe) forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.seen = map[token]int{}
+}
+
 // arpAnswers lists the MAC addresses that answered for an address since the given count of ARP frames.
 func (p *probe) arpAnswers(since int, ip string) []string {
 	p.mu.Lock()
