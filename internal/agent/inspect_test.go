@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -287,3 +288,56 @@ func BenchmarkFlowsStep(b *testing.B) {
 }
 
 var _ Broker = (*messaging.Client)(nil)
+
+// Fifty askers at a time hold nobody up: the loop goes on answering in moments.
+func TestManyAskers(t *testing.T) {
+	c := &cloud{}
+	a, sw, batch := filtering(t, c, nil, 200)
+	running(t, a)
+	sw.changes <- batch
+	for range 100 {
+		if s, err := a.Status(t.Context()); err != nil || s.Ports["wired"] == 200 {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	var wg sync.WaitGroup
+	var answers atomic.Int64
+	for i := range 50 {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				switch i % 5 {
+				case 0:
+					_, _ = a.Flows(ctx, "")
+				case 1:
+					_, _ = a.Ports(ctx)
+				case 2:
+					_, _ = a.Groups(ctx)
+				case 3:
+					_, _ = a.Events(ctx)
+				default:
+					_, _ = a.Status(ctx)
+				}
+				answers.Add(1)
+			}
+		})
+	}
+	// What the loop would do with an event that comes now.
+	var waits []time.Duration
+	for ctx.Err() == nil {
+		began := time.Now()
+		if a.Alive(t.Context()) == nil {
+			waits = append(waits, time.Since(began))
+		}
+		time.Sleep(time.Millisecond)
+	}
+	wg.Wait()
+	slices.Sort(waits)
+	median, worst := waits[len(waits)/2], waits[len(waits)-1]
+	t.Logf("%d answers to 50 askers in a second; a turn of the loop waited %s in the median, %s at most", answers.Load(), median, worst)
+	if median > 500*time.Millisecond {
+		t.Errorf("the loop is held up: %s in the median of %d", median, len(waits))
+	}
+}
