@@ -273,20 +273,28 @@ func TestSlowReaders(t *testing.T) {
 	for range 20_000 {
 		src.flows = append(src.flows, inspect.Flow{Bridge: "br-int", Text: long})
 	}
+	for range 2000 {
+		src.ports = append(src.ports, inspect.Port{ID: "p", Reason: long})
+	}
 	c := served(t, src, Options{})
-	for range 20 {
+	for i := range 40 {
 		conn, err := net.Dial("unix", c.path)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer func() { _ = conn.Close() }()
-		if _, err := io.WriteString(conn, "GET /v1/flows HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
+		path := []string{"/v1/flows", "/v1/ports"}[i%2]
+		if _, err := io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	time.Sleep(200 * time.Millisecond)
-	if n := src.asked.Load(); n > maxLarge {
-		t.Errorf("%d large answers in memory for readers that do not read, want at most %d", n, maxLarge)
+	if n := src.asked.Load(); n > maxLarge+maxRequests {
+		t.Errorf("%d answers in memory for 40 readers that do not read, want at most %d", n, maxLarge+maxRequests)
+	}
+	began := time.Now()
+	if _, err := c.Status(t.Context()); err != nil || time.Since(began) > queueTime/2 {
+		t.Errorf("others wait for them: %s, %v", time.Since(began), err)
 	}
 }
 

@@ -28,7 +28,7 @@ const (
 	idleTime = 30 * time.Second
 	// maxHeader bounds a request; it has no body.
 	maxHeader = 8 << 10
-	// maxConnections and maxRequests bound how many there are at a time, maxLarge those whose answers may be megabytes.
+	// maxConnections and maxRequests (of a kind) bound how many there are at a time, maxLarge those whose answers may be megabytes.
 	maxConnections = 64
 	maxRequests    = 16
 	maxLarge       = 2
@@ -48,29 +48,30 @@ type Options struct {
 
 // Server answers requests. Make it with [New].
 type Server struct {
-	src   inspect.Source
-	opts  Options
-	mux   *http.ServeMux
-	turns chan struct{}
-	large chan struct{}
+	src  inspect.Source
+	opts Options
+	mux  *http.ServeMux
+	// Room for requests: short answers (health and status), lists, and lists that may be megabytes. A reader of one kind that
+	// does not read keeps nobody from another.
+	short, lists, large chan struct{}
 }
 
 // New returns a server of what the source knows.
 func New(src inspect.Source, opts Options) *Server {
 	s := newServer(src, opts)
-	s.mux.HandleFunc("GET /v1/status", one(src.Status))
-	s.mux.HandleFunc("GET /v1/ports", many(src.Ports))
-	s.mux.HandleFunc("GET /v1/ports/{ref}", s.port)
-	s.mux.HandleFunc("GET /v1/networks", many(src.Networks))
-	s.mux.HandleFunc("GET /v1/tunnels", many(src.Tunnels))
-	s.mux.HandleFunc("GET /v1/groups", many(src.Groups))
-	s.mux.HandleFunc("GET /v1/groups/{ref}", s.group)
-	s.mux.HandleFunc("GET /v1/bridges", many(src.Bridges))
-	s.mux.HandleFunc("GET /v1/flows", s.rarely(s.flows))
-	s.mux.HandleFunc("GET /v1/events", s.events)
-	s.mux.HandleFunc("GET /v1/config", s.config)
+	s.handle("/v1/status", s.short, one(src.Status))
+	s.handle("/v1/ports", s.lists, many(src.Ports))
+	s.handle("/v1/ports/{ref}", s.lists, s.port)
+	s.handle("/v1/networks", s.lists, many(src.Networks))
+	s.handle("/v1/tunnels", s.lists, many(src.Tunnels))
+	s.handle("/v1/groups", s.lists, many(src.Groups))
+	s.handle("/v1/groups/{ref}", s.lists, s.group)
+	s.handle("/v1/bridges", s.lists, many(src.Bridges))
+	s.handle("/v1/flows", s.large, s.flows)
+	s.handle("/v1/events", s.lists, s.events)
+	s.handle("/v1/config", s.short, s.config)
 	for path, h := range opts.Pages {
-		s.mux.Handle("GET "+path, s.rarely(h.ServeHTTP))
+		s.handle(path, s.large, h.ServeHTTP)
 	}
 	return s
 }
@@ -83,12 +84,12 @@ func NewHealth(src inspect.Source, metrics http.Handler) *Server {
 func newServer(src inspect.Source, opts Options) *Server {
 	s := &Server{
 		src: src, opts: opts, mux: http.NewServeMux(),
-		turns: make(chan struct{}, maxRequests), large: make(chan struct{}, maxLarge),
+		short: make(chan struct{}, maxRequests), lists: make(chan struct{}, maxRequests), large: make(chan struct{}, maxLarge),
 	}
-	s.mux.HandleFunc("GET /livez", s.livez)
-	s.mux.HandleFunc("GET /readyz", s.readyz)
+	s.handle("/livez", s.short, s.livez)
+	s.handle("/readyz", s.short, s.readyz)
 	if opts.Metrics != nil {
-		s.mux.Handle("GET /metrics", opts.Metrics)
+		s.handle("/metrics", s.short, opts.Metrics.ServeHTTP)
 	}
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		fail(w, http.StatusNotFound, errors.New("no such document; see patchbay help"))
@@ -107,27 +108,24 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, errors.New("requests have no body"))
 		return
 	}
-	inTurn(s.turns, w, r, s.mux.ServeHTTP)
+	s.mux.ServeHTTP(w, r)
 }
 
-// rarely bounds requests whose answers are large.
-func (s *Server) rarely(h http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) { inTurn(s.large, w, r, h) }
-}
-
-// inTurn waits until there is room for a request.
-func inTurn(room chan struct{}, w http.ResponseWriter, r *http.Request, h http.HandlerFunc) {
-	wait := time.NewTimer(queueTime)
-	defer wait.Stop()
-	select {
-	case room <- struct{}{}:
-		defer func() { <-room }()
-		h(w, r)
-	case <-r.Context().Done():
-	case <-wait.C:
-		w.Header().Set("Retry-After", "10")
-		fail(w, http.StatusServiceUnavailable, errors.New("too many requests are being answered"))
-	}
+// handle answers a path while there is room.
+func (s *Server) handle(path string, room chan struct{}, h http.HandlerFunc) {
+	s.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
+		wait := time.NewTimer(queueTime)
+		defer wait.Stop()
+		select {
+		case room <- struct{}{}:
+			defer func() { <-room }()
+			h(w, r)
+		case <-r.Context().Done():
+		case <-wait.C:
+			w.Header().Set("Retry-After", "10")
+			fail(w, http.StatusServiceUnavailable, errors.New("too many requests are being answered"))
+		}
+	})
 }
 
 // Serve answers on a listener until ctx ends.
