@@ -84,6 +84,18 @@ func TestStaleFlowsWaitForTheSweep(t *testing.T) {
 	}
 }
 
+func TestSomeStaleFlowsGoAtOnce(t *testing.T) {
+	tr := New()
+	tr.Have([]of.Entry{entry(t, "table=0,priority=1,in_port=1,actions=drop"), entry(t, "table=0,priority=1,in_port=2,actions=drop")})
+	tr.Want(object("a"), []Flow{{Entry: entry(t, "table=0,priority=1,in_port=1,actions=drop")}})
+	if n := tr.Release(func(of.Entry) bool { return true }); n != 1 || tr.Stale() != 0 {
+		t.Errorf("%d released, %d stale", n, tr.Stale())
+	}
+	if c := texts(tr.Changes()); !slices.Equal(c, []string{"delete_strict table=0,priority=1,in_port=2"}) {
+		t.Errorf("%v", c)
+	}
+}
+
 func TestTwoOwnersOfOneFlow(t *testing.T) {
 	tr := New()
 	tr.Have(nil)

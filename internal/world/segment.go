@@ -212,26 +212,35 @@ func (v *vlans) keep(key SegmentKey, n uint16) {
 	v.kept[key], v.used[n] = n, true
 }
 
-// restoreVLANs reads the numbers of an earlier run back from the ports of the integration bridge.
+// restoreVLANs reads the numbers of an earlier run back from the ports of the integration bridge. A port that is off or dead
+// has its number only written down; it may have been given to another network since, whose ports come first.
 func (w *World) restoreVLANs(b *ovsdb.Batch) {
 	for _, d := range b.Ports {
-		p := d.New
-		if p == nil || p.Tag == nil || p.OtherConfig["net_uuid"] == "" {
-			continue
+		if d.New != nil && d.New.Tag != nil && *d.New.Tag != DeadVLAN {
+			w.restoreVLAN(d.New, *d.New.Tag)
 		}
-		number := *p.Tag
-		if number == DeadVLAN { // a port that is off has its number only written down
-			number, _ = strconv.Atoi(p.OtherConfig["tag"])
+	}
+	for _, d := range b.Ports {
+		if d.New != nil && d.New.Tag != nil && *d.New.Tag == DeadVLAN {
+			if number, err := strconv.Atoi(d.New.OtherConfig["tag"]); err == nil {
+				w.restoreVLAN(d.New, number)
+			}
 		}
-		if br := w.View.BridgeOf(p.UUID); br == nil || br.Name != w.Config.IntegrationBridge {
-			continue
-		}
-		id := p.OtherConfig["segmentation_id"]
-		if id == "" {
-			id = "None"
-		}
-		if key, ok := ParseSegmentKey(p.OtherConfig["net_uuid"] + "/" + id); ok {
-			w.vlans.keep(key, uint16(number))
-		}
+	}
+}
+
+func (w *World) restoreVLAN(p *ovsdb.Port, number int) {
+	if p.OtherConfig["net_uuid"] == "" {
+		return
+	}
+	if br := w.View.BridgeOf(p.UUID); br == nil || br.Name != w.Config.IntegrationBridge {
+		return
+	}
+	id := p.OtherConfig["segmentation_id"]
+	if id == "" {
+		id = "None"
+	}
+	if key, ok := ParseSegmentKey(p.OtherConfig["net_uuid"] + "/" + id); ok && number > 0 && number <= maxVLAN {
+		w.vlans.keep(key, uint16(number))
 	}
 }

@@ -186,24 +186,40 @@ func TestForeignPortsCostNoMemory(t *testing.T) {
 }
 
 func TestLocalVLANsAreReadBack(t *testing.T) {
-	w := New(config())
-	one, tag := 1, 77
-	w.Switch(&ovsdb.Batch{
-		Seq: 1, Kind: ovsdb.Initial,
-		Bridges: []ovsdb.Diff[ovsdb.Bridge]{{New: &ovsdb.Bridge{UUID: "b", Name: "br-int", Ports: []ovsdb.UUID{"p"}}}},
-		Ports: []ovsdb.Diff[ovsdb.Port]{{New: &ovsdb.Port{
-			UUID: "p", Name: "tap1", Interfaces: []ovsdb.UUID{"i"}, Tag: &tag,
-			OtherConfig: map[string]string{"net_uuid": "n1", "segmentation_id": "7"},
-		}}},
-		Interfaces: []ovsdb.Diff[ovsdb.Interface]{{New: &ovsdb.Interface{
-			UUID: "i", Name: "tap1", OFPort: &one, ExternalIDs: map[string]string{"iface-id": "p1", "attached-mac": "fa:16:3e:00:00:01"},
-		}}},
-	})
-	w.Settle()
-	w.Ports([]string{"p1"}, []neutron.Port{bound(nil)})
-	w.Settle()
-	if got := w.Port("p1").Wiring; got.VLAN != 77 {
-		t.Errorf("VLAN %d, want the 77 that the port bears", got.VLAN)
+	dead := DeadVLAN
+	for _, c := range []struct {
+		tag   int
+		other *ovsdb.Port // on the same number
+		want  uint16
+	}{
+		{77, nil, 77},
+		{DeadVLAN, nil, 78}, // off: as it is written down
+		{DeadVLAN, &ovsdb.Port{UUID: "q", Tag: &dead, OtherConfig: map[string]string{"net_uuid": "n1", "segmentation_id": "7", "tag": "78"}}, 78},
+		{DeadVLAN, &ovsdb.Port{UUID: "q", Tag: new(78), OtherConfig: map[string]string{"net_uuid": "n2"}}, 1}, // it has been given to another network
+	} {
+		w := New(config())
+		one := 1
+		batch := &ovsdb.Batch{
+			Seq: 1, Kind: ovsdb.Initial,
+			Bridges: []ovsdb.Diff[ovsdb.Bridge]{{New: &ovsdb.Bridge{UUID: "b", Name: "br-int", Ports: []ovsdb.UUID{"p", "q"}}}},
+			Ports: []ovsdb.Diff[ovsdb.Port]{{New: &ovsdb.Port{
+				UUID: "p", Name: "tap1", Interfaces: []ovsdb.UUID{"i"}, Tag: &c.tag,
+				OtherConfig: map[string]string{"net_uuid": "n1", "segmentation_id": "7", "tag": "78"},
+			}}},
+			Interfaces: []ovsdb.Diff[ovsdb.Interface]{{New: &ovsdb.Interface{
+				UUID: "i", Name: "tap1", OFPort: &one, ExternalIDs: map[string]string{"iface-id": "p1", "attached-mac": "fa:16:3e:00:00:01"},
+			}}},
+		}
+		if c.other != nil {
+			batch.Ports = append(batch.Ports, ovsdb.Diff[ovsdb.Port]{New: c.other})
+		}
+		w.Switch(batch)
+		w.Settle()
+		w.Ports([]string{"p1"}, []neutron.Port{bound(nil)})
+		w.Settle()
+		if got := w.Port("p1").Wiring; got.VLAN != c.want {
+			t.Errorf("tag %d: VLAN %d, want %d", c.tag, got.VLAN, c.want)
+		}
 	}
 }
 
