@@ -112,7 +112,7 @@ func TestTendingAnExtension(t *testing.T) {
 		r.deliver("neutron-vo-Port-1.7", "push", `{"event_type":"updated","resource_list":[{"versioned_object.name":"Port","versioned_object.data":{"id":"x"}}]}`)
 		r.deliver("own-topic", "hello", `{}`)
 		r.broker.onEvent(messaging.Gap{})
-		wait(time.Second)
+		wait(spread + time.Second)
 		slices.Sort(c.heard)
 		want := []string{"answer p1", "answer p2", "cast hello", "done greet", "done greet", "done greet", "doubt", "push QosPolicy"}
 		if !slices.Equal(c.heard, want) {
