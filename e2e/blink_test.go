@@ -31,7 +31,7 @@ const (
 	envBlinkSeed    = "PATCHBAY_BLINK_SEED"    // 1
 )
 
-// beat is the time between two packets of a tuple.
+// beat is the time between two packets of a tuple, unless it is told otherwise.
 const beat = time.Millisecond
 
 // freshPorts is from how many ports the packets of a tuple come that are to be new connections.
@@ -155,8 +155,9 @@ type blink struct {
 	extra  string // comes and goes
 	tuples []*tuple
 	// base is below all tokens of the next run.
-	base token
-	done updates
+	base  token
+	done  updates
+	every time.Duration // beat
 	// beat is how many packets of each tuple have been sent in this run; log is what happened when.
 	beat atomic.Int64
 	log  []happened
@@ -172,7 +173,7 @@ type happened struct {
 type result struct {
 	agent              lab.AgentKind
 	updates, tuples    int
-	took               time.Duration
+	took, every        time.Duration
 	beats              int
 	allowed, forbidden int
 	lost, passed, gap  int
@@ -183,7 +184,7 @@ type result struct {
 // blink makes the VMs: a target, and a sender for each tuple.
 func (f *filtered) blink(t *testing.T) *blink {
 	f.networks(t)
-	b := &blink{filtered: f, base: 1 << 40}
+	b := &blink{filtered: f, base: 1 << 40, every: beat}
 	f.open, f.club, b.group, b.extra = f.group(t, "open"), f.group(t, "club"), f.group(t, "target"), f.group(t, "extra")
 	f.allow(t, f.open, everything()...)
 	f.listed = f.addressGroup(t, "listed", "192.168.100.224/28")
@@ -302,7 +303,7 @@ func (b *blink) during(t *testing.T, happens func()) result {
 	if err := <-sent; err != nil {
 		t.Fatal(err)
 	}
-	r := result{agent: b.agent, tuples: len(b.tuples), took: time.Since(start)}
+	r := result{agent: b.agent, every: b.every, tuples: len(b.tuples), took: time.Since(start)}
 	b.eventually(time.Second, func() bool { return false })
 	for _, x := range b.tuples {
 		r.add(x, b.log)
@@ -349,6 +350,7 @@ func (r *result) add(x *tuple, log []happened) {
 		ended(i)
 	}
 	ended(x.beats)
+	longest *= int(r.every / time.Millisecond)
 	r.beats = x.beats
 	if x.allowed {
 		r.allowed += x.beats
@@ -397,7 +399,7 @@ func (b *blink) send(stop *atomic.Bool) error {
 			x.beats++
 		}
 		b.beat.Add(1)
-		next += int64(beat)
+		next += int64(b.every)
 		until := unix.NsecToTimespec(next)
 		for unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &until, nil) == unix.EINTR {
 			continue
@@ -405,7 +407,7 @@ func (b *blink) send(stop *atomic.Bool) error {
 		if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
 			return fmt.Errorf("reading the clock: %w", err)
 		}
-		next = max(next, now.Nano()-makeUp*int64(beat))
+		next = max(next, now.Nano()-makeUp*int64(b.every))
 	}
 	return nil
 }

@@ -26,6 +26,12 @@ func (x *faults) drift(acts int) {
 	for _, f := range foreign {
 		of("add-flow", "br-int", f)
 	}
+	defer func() {
+		for _, f := range foreign {
+			_, rest, _ := strings.Cut(f, ",")
+			of("--strict", "del-flows", "br-int", strings.Split(rest, ",actions")[0])
+		}
+	}()
 	before, rows := x.flows(h), x.owned(h)
 	d := drifter{faults: x, h: h, rng: rand.New(rand.NewPCG(1, 2)), touched: map[string]time.Time{}}
 	// What tuples do not need: those that drop, and addresses nobody uses.
@@ -53,10 +59,6 @@ func (x *faults) drift(acts int) {
 	}
 	if after := x.flows(h); !same(before, after) {
 		t.Errorf("flows differ in the end:\n%s", difference(before, after))
-	}
-	for _, f := range foreign {
-		_, rest, _ := strings.Cut(f, ",")
-		of("--strict", "del-flows", "br-int", strings.Split(rest, ",actions")[0])
 	}
 	slices.Sort(took)
 	median := took[len(took)/2]
@@ -132,8 +134,8 @@ func (d *drifter) row(i int) (what string, act func()) {
 	case 2:
 		name := ""
 		for _, row := range d.owned(d.h) {
-			if strings.HasPrefix(row, "gre-") { // the tuples travel over vxlan
-				name, _, _ = strings.Cut(row, ",")
+			if first, _, _ := strings.Cut(row, ","); strings.HasPrefix(strings.Trim(first, `"`), "gre-") { // the tuples travel over vxlan
+				name = strings.Trim(first, `"`)
 			}
 		}
 		return "tunnel port deleted", vsctl("del-port", "br-tun", name)
