@@ -123,6 +123,7 @@ func TestLeastPrivilege(t *testing.T) {
 	t.Run("as the service", func(t *testing.T) {
 		run(t, service.caps)
 		reach(t, l, h, lab.Port{NetworkID: network.ID, Name: "one"}, far)
+		askAgent(t, h, dir)
 		stop(t)
 	})
 	t.Run("without CAP_DAC_OVERRIDE the switch is closed", func(t *testing.T) {
@@ -245,6 +246,31 @@ func reach(t *testing.T, l *lab.Lab, h *lab.Host, p lab.Port, far *lab.VM) {
 		if ctx.Err() != nil {
 			t.Fatalf("%s does not reach %s: %v\n%s", p.Name, far.IPs[0], err, out)
 		}
+	}
+}
+
+// askAgent looks into the agent through its socket, which belongs to its user and is closed to others.
+func askAgent(t *testing.T, h *lab.Host, dir string) {
+	t.Helper()
+	socket := filepath.Join(h.Dir(), "agent", "state", "patchbay.sock")
+	info, err := os.Stat(socket)
+	if err != nil || info.Mode().Perm() != 0o660 {
+		t.Fatalf("the admin socket: %v, %v", info, err)
+	}
+	var out []byte
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		// Status 0: in sync.
+		if out, err = exec.CommandContext(t.Context(), filepath.Join(dir, "patchbay"), "status", "--socket", socket).CombinedOutput(); err == nil {
+			t.Logf("%s", out)
+			break
+		}
+	}
+	if err != nil {
+		t.Errorf("patchbay status: %v\n%s", err, out)
+	}
+	ports, err := exec.CommandContext(t.Context(), filepath.Join(dir, "patchbay"), "ports", "--socket", socket, "--state", "wired").CombinedOutput()
+	if err != nil || !strings.Contains(string(ports), "one") {
+		t.Errorf("patchbay ports: %v\n%s", err, ports)
 	}
 }
 

@@ -183,6 +183,10 @@ func output(ctx context.Context, name string, args ...string) func() ([]byte, er
 		ctx, cancel := context.WithTimeout(ctx, commandTime)
 		defer cancel()
 		out, err := exec.CommandContext(ctx, name, args...).Output()
+		var failed *exec.ExitError
+		if errors.As(err, &failed) {
+			return nil, fmt.Errorf("%s: %w: %s", name, err, bytes.TrimSpace(failed.Stderr))
+		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/delta"
@@ -79,7 +80,7 @@ func (a *Agent) status() inspect.Status {
 	}
 	s.Totals.Wired = a.seen.histogram()
 	if a.switchUp {
-		s.Switch.Detail = "Open vSwitch " + a.world.View.Capabilities().OVSVersion
+		s.Switch.Detail = strings.TrimSpace("Open vSwitch " + a.world.View.Capabilities().OVSVersion)
 	}
 	if a.cfg.World.FilterTables {
 		s.Firewall = "openvswitch"

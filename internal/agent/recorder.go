@@ -132,12 +132,11 @@ func (n *note) event() inspect.Event {
 	if n.kind == kindPort {
 		text = append([]byte("port "+n.subject+" is "), n.what...)
 	}
-	if n.n > 1 {
-		text = append(text, ", "...)
-		text = strconv.AppendInt(text, int64(n.n), 10)
-	}
 	if n.subject != "" && n.level == 0 && n.kind != kindPort {
 		text = append(append(text, ' '), n.subject...)
+	}
+	if n.n > 1 {
+		text = strconv.AppendInt(append(text, ", "...), int64(n.n), 10)
 	}
 	if n.detail != "" {
 		sep := ": "
