@@ -21,8 +21,16 @@ import (
 	"github.com/patchbay-sdn/patchbay/openflow"
 )
 
-// agentPatience is how long an agent may take to say how it is before a command goes on without it.
+// agentPatience is how long an agent may take to say anything at all before a command goes on without it.
 const agentPatience = 5 * time.Second
+
+// answers says whether the agent answers a short question. One with many flows may take its time for a long one.
+func (f *askFlags) answers(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, agentPatience)
+	defer cancel()
+	_, err := f.client().Bridges(ctx)
+	return err
+}
 
 // hostFlags are the flags of commands that look at the switch as well as at the agent.
 type hostFlags struct {
@@ -48,9 +56,10 @@ func (f *hostFlags) look(ctx context.Context, errs io.Writer) (*trace.Host, erro
 		h.Interfaces = append(h.Interfaces, interfaceOf(&rows[i]))
 	}
 	if !f.Offline {
-		asking, cancel := context.WithTimeout(ctx, agentPatience)
-		defer cancel()
-		err := h.Ask(asking, f.client())
+		err := f.answers(ctx)
+		if err == nil {
+			err = h.Ask(ctx, f.client())
+		}
 		if err == nil {
 			return h, nil
 		}

@@ -87,12 +87,6 @@ type followed struct {
 	GoOn    string         `json:"go_on,omitempty"` // the command that goes on where the packet arrives
 }
 
-// dropped ends the process with status 2 and no further words: the verdict has been printed.
-type dropped struct{}
-
-func (dropped) Error() string   { return "" }
-func (dropped) ExitStatus() int { return 2 }
-
 func runTrace(ctx context.Context, out, errs io.Writer, args []string, f traceFlags) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -132,7 +126,7 @@ func runTrace(ctx context.Context, out, errs io.Writer, args []string, f traceFl
 		doc.write(out, h, f.Flows)
 	}
 	if err == nil && !doc.Verdict.Passes() {
-		return dropped{}
+		return quiet{2}
 	}
 	return err
 }

@@ -253,7 +253,7 @@ func (h *Host) explainFlow(f *inspect.Flow) []string {
 	case "foreign":
 		return append(out, fmt.Sprintf("It is in %s and not the agent's: somebody else has put it there, and the agent leaves it alone.", place))
 	case "leftover":
-		return append(out, fmt.Sprintf("It is in %s, was made by an agent and is wanted by nothing any more: it goes when the agent knows everything.", place))
+		return append(out, fmt.Sprintf("It is in %s and nothing wants it: an earlier agent has left it, or somebody has put it there under a cookie of their own. It goes when an agent starts and knows everything.", place))
 	}
 	out = append(out, fmt.Sprintf("It is in %s, for %s, because: %s.", place, h.Named(f.Owner), h.Named(f.Reason)))
 	if h.Named(f.Reason) != f.Reason || h.Named(f.Owner) != f.Owner {
