@@ -106,7 +106,12 @@ func (n *Names) Meters(bridge string, meters []openflow.MeterDesc) []string {
 	var lines []string
 	for _, m := range meters {
 		name := n.meter(m.ID)
-		m.ID = 0
+		m.ID, m.Bands = 0, slices.Clone(m.Bands)
+		for i := range m.Bands {
+			if m.Flags&openflow.MeterBurst == 0 {
+				m.Bands[i].Burst = 0 // it does not count, and the switch makes it the rate
+			}
+		}
 		lines = append(lines, n.Apply(bridge+" "+strings.Replace(string(m.AppendText(nil)), "meter=0", "meter="+name, 1)))
 	}
 	slices.Sort(lines)

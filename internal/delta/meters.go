@@ -103,7 +103,12 @@ func (m *Meters) Changes() (in, out []MeterChange) {
 // sameMeter compares meters by what they do.
 func sameMeter(want, have of.MeterDesc) bool {
 	const counted = of.MeterStats // the switch counts anyway
-	return want.Flags&^counted == have.Flags&^counted && slices.Equal(want.Bands, have.Bands)
+	return want.Flags&^counted == have.Flags&^counted && slices.EqualFunc(want.Bands, have.Bands, func(w, h of.Band) bool {
+		if want.Flags&of.MeterBurst == 0 {
+			w.Burst, h.Burst = 0, 0 // it does not count, and the switch makes it the rate
+		}
+		return w == h
+	})
 }
 
 // Done says that changes were applied.

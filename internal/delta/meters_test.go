@@ -42,7 +42,7 @@ func TestMeters(t *testing.T) {
 		t.Error("not pending, although nothing is known")
 	}
 	m.Have([]of.MeterDesc{
-		{ID: 1, Flags: of.MeterPktps | of.MeterStats, Bands: []of.Band{{Rate: 1000}}},
+		{ID: 1, Flags: of.MeterPktps | of.MeterStats, Bands: []of.Band{{Rate: 1000, Burst: 1000}}}, // as the switch shows it
 		{ID: 2, Flags: of.MeterPktps, Bands: []of.Band{{Rate: 1}}}, {ID: 9, Flags: of.MeterKbps},
 	})
 	step("one is right, one is not, one is somebody's", "modify meter=2,pktps,band=type=drop,rate=2000")
