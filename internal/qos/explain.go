@@ -19,9 +19,12 @@ func (q *QoS) Explain(o world.Object) []string {
 	rules, known, waiting := q.rules(o.ID)
 	var out []string
 	if known && have.has != "" {
-		whose := "the port's"
-		if p.Details != nil && p.Details.QosPolicyID != have.has {
-			whose = "its network's"
+		whose := "its network's"
+		switch {
+		case have.has != have.wants:
+			whose = "which it had before"
+		case p.Details != nil && p.Details.QosPolicyID == have.has:
+			whose = "the port's"
 		}
 		var does []string
 		for i := range rules {

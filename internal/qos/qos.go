@@ -127,7 +127,8 @@ func (q *QoS) pushNetwork(o neutron.Primitive) error {
 		return err
 	}
 	here, unknown := q.portsOf(n.ID)
-	if before, ok := q.networks[n.ID]; ok && n.Revision < before.revision || len(here) == 0 && !unknown {
+	before, known := q.networks[n.ID] // once kept it is kept up to date, ports or not
+	if known && n.Revision < before.revision || !known && len(here) == 0 && !unknown {
 		return nil
 	}
 	q.learnNetwork(&n, here)

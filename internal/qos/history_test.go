@@ -1,0 +1,416 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package qos_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/patchbay-sdn/patchbay/internal/extension"
+	"github.com/patchbay-sdn/patchbay/internal/neutron"
+	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+	"github.com/patchbay-sdn/patchbay/internal/pipeline"
+	"github.com/patchbay-sdn/patchbay/internal/qos"
+	"github.com/patchbay-sdn/patchbay/internal/world"
+	"github.com/patchbay-sdn/patchbay/openflow"
+	"github.com/patchbay-sdn/patchbay/parity"
+)
+
+// failer is a test of either kind.
+type failer interface {
+	Helper()
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}
+
+// host is a world with the extension over a database in memory, and what is wanted so far, as the agent has it.
+type host struct {
+	t     failer
+	w     *world.World
+	set   extension.Set
+	db    *ovsdb.Rehearsal
+	first *ovsdb.Batch
+	wants map[world.Object]pipeline.Want
+}
+
+func newHost(t failer) *host {
+	number := func(n int) *int { return &n }
+	b := &ovsdb.Batch{Seq: 1, Kind: ovsdb.Initial, OpenVSwitch: []ovsdb.Diff[ovsdb.OpenVSwitch]{{New: &ovsdb.OpenVSwitch{UUID: "root", Bridges: []ovsdb.UUID{"br-ex", "br-int"}}}}}
+	add := func(bridge string, ports ...[2]string) {
+		row := &ovsdb.Bridge{UUID: ovsdb.UUID(bridge), Name: bridge}
+		for i, p := range ports {
+			id := ovsdb.UUID("p-" + p[0])
+			b.Interfaces = append(b.Interfaces, ovsdb.Diff[ovsdb.Interface]{New: &ovsdb.Interface{UUID: "i-" + id, Name: p[0], Type: p[1], OFPort: number(i + 1)}})
+			b.Ports = append(b.Ports, ovsdb.Diff[ovsdb.Port]{New: &ovsdb.Port{UUID: id, Name: p[0], Interfaces: []ovsdb.UUID{"i-" + id}}})
+			row.Ports = append(row.Ports, id)
+		}
+		slices.Sort(row.Ports)
+		b.Bridges = append(b.Bridges, ovsdb.Diff[ovsdb.Bridge]{New: row})
+	}
+	add("br-int", [2]string{"int-br-ex", "patch"})
+	add("br-ex", [2]string{"phy-br-ex", "patch"}, [2]string{"eth0", ""})
+	h := &host{t: t, db: ovsdb.NewRehearsal(b), first: b, wants: map[world.Object]pipeline.Want{}}
+	h.db.OnCommit = func(b *ovsdb.Batch) {
+		h.w.Switch(b)
+		h.set.Rows(b)
+	}
+	h.begin(b)
+	return h
+}
+
+// begin makes a new agent over the database.
+func (h *host) begin(b *ovsdb.Batch) {
+	h.w = world.New(world.Config{Host: "hv1", IntegrationBridge: "br-int", Physical: map[string]string{"physnet1": "br-ex"}})
+	h.set = extension.Make(h.w, []extension.New{qos.New})
+	h.w.MaxMeters["br-int"] = 1000
+	h.w.Switch(b)
+	h.set.Rows(b)
+	h.wants = map[world.Object]pipeline.Want{}
+	h.compile(h.set.Settle(h.w.Everything()))
+}
+
+// restart is an agent that remembers what the last one wrote down.
+func (h *host) restart() {
+	memory, err := h.set.Remember()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	ports := h.w.Memory()
+	view := h.w.View
+	all := &ovsdb.Batch{Seq: 1, Kind: ovsdb.Initial}
+	all.OpenVSwitch = []ovsdb.Diff[ovsdb.OpenVSwitch]{{New: view.Root()}}
+	for r := range view.Bridges() {
+		all.Bridges = append(all.Bridges, ovsdb.Diff[ovsdb.Bridge]{New: r})
+	}
+	for r := range view.Ports() {
+		all.Ports = append(all.Ports, ovsdb.Diff[ovsdb.Port]{New: r})
+	}
+	for r := range view.Interfaces() {
+		all.Interfaces = append(all.Interfaces, ovsdb.Diff[ovsdb.Interface]{New: r})
+	}
+	for r := range view.AllQoS() {
+		all.QoS = append(all.QoS, ovsdb.Diff[ovsdb.QoS]{New: r})
+	}
+	for r := range view.Queues() {
+		all.Queues = append(all.Queues, ovsdb.Diff[ovsdb.Queue]{New: r})
+	}
+	h.w = world.New(h.w.Config)
+	h.set = extension.Make(h.w, []extension.New{qos.New})
+	h.w.Recall(ports)
+	if err := h.set.Recall(memory); err != nil {
+		h.t.Fatal(err)
+	}
+	h.w.Switch(all)
+	h.set.Rows(all)
+	h.wants = map[world.Object]pipeline.Want{}
+	h.compile(h.set.Settle(h.w.Everything()))
+	h.w.MaxMeters["br-int"] = 1000
+}
+
+func (h *host) compile(objects []world.Object) {
+	for _, o := range objects {
+		want, err := h.set.Compile(o, func() pipeline.Want { return pipeline.Compile(h.w, &pipeline.Settings{}, o) })
+		if err != nil || want.Err != nil {
+			h.t.Fatal(err, want.Err)
+		}
+		h.wants[o] = want
+	}
+}
+
+// settle does what the agent does about what has changed, but asks nothing.
+func (h *host) settle() {
+	for range 20 {
+		changed := h.set.Settle(h.w.Settle())
+		h.compile(changed)
+		var txs []*ovsdb.Tx
+		for _, o := range slices.SortedFunc(maps.Keys(h.wants), world.Object.Compare) {
+			tx := ovsdb.NewTx(h.w.View)
+			for _, r := range slices.Concat(h.wants[o].Rows, h.wants[o].After) {
+				r.Add(tx, h.w.View)
+			}
+			if tx.Len() > 0 {
+				txs = append(txs, tx)
+				break // one by one: each sees what the others did
+			}
+		}
+		if len(txs) > 0 {
+			_, errs := h.db.CommitAll(context.Background(), txs)
+			if errs[0] != nil {
+				h.t.Fatal(errs[0])
+			}
+		} else if len(changed) == 0 {
+			return
+		}
+	}
+	h.t.Fatal("does not come to rest")
+}
+
+func (h *host) commit(change func(tx *ovsdb.Tx)) {
+	tx := ovsdb.NewTx(h.w.View)
+	change(tx)
+	if _, errs := h.db.CommitAll(context.Background(), []*ovsdb.Tx{tx}); errs[0] != nil {
+		h.t.Fatal(errs[0])
+	}
+}
+
+func (h *host) plug(id string) {
+	if h.w.View.PortByName("tap"+id) == nil {
+		h.commit(func(tx *ovsdb.Tx) {
+			tx.EnsurePort(ovsdb.PortSpec{
+				Bridge: "br-int", Name: "tap" + id, ExternalIDs: map[string]string{"iface-id": id, "attached-mac": "fa:16:3e:00:00:0" + id},
+			})
+		})
+	}
+}
+
+func (h *host) unplug(id string) {
+	if p := h.w.View.PortByName("tap" + id); p != nil {
+		h.commit(func(tx *ovsdb.Tx) { tx.DeletePort(p.UUID) })
+		h.settle()
+	}
+}
+
+// text is what is wanted and what is in the database, without the numbers of this run.
+func (h *host) text() []string {
+	names := parity.NewNames()
+	names.Learn(h.w.View)
+	for _, s := range h.w.Segments() {
+		names.VLAN(s.VLAN, s.Key.String())
+	}
+	flows := map[string]map[openflow.Key]openflow.Flow{"br-int": {}, "br-ex": {}}
+	var meters []openflow.MeterDesc
+	for _, want := range h.wants {
+		for _, f := range want.Flows {
+			flow, err := f.Entry.Flow()
+			if err != nil {
+				h.t.Fatal(err)
+			}
+			flows[f.Bridge][f.Entry.Key()] = flow
+		}
+		for _, m := range want.Meters {
+			meters = append(meters, m.MeterDesc)
+		}
+	}
+	// What the core writes down on a port stays there when it is switched off.
+	written := regexp.MustCompile(`^Port \S+ other_config:(net_uuid|network_type|physical_network|segmentation_id|tag)=`)
+	rows := slices.DeleteFunc(names.Rows(h.w.View), written.MatchString)
+	lines := append(rows, names.Meters("br-int", meters)...)
+	for bridge, list := range flows {
+		lines = append(lines, names.Flows(bridge, slices.Collect(maps.Values(list)))...)
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// server is what is true.
+type server struct {
+	revision int
+	policies map[string][]rule
+	told     map[string][]string // what was pushed about a policy
+	ports    map[string]*facts
+	networks map[string]string // policies
+}
+
+type facts struct {
+	Policy, Network, Owner string
+	Up                     bool
+	revision               int
+}
+
+type rule struct {
+	kind string
+	data string
+}
+
+func (s *server) policy(id string) string {
+	var rules []string
+	for _, r := range s.policies[id] {
+		rules = append(rules, fmt.Sprintf(`{"versioned_object.name":%q,"versioned_object.data":%s}`, r.kind, r.data))
+	}
+	return fmt.Sprintf(`{"id":%q,"name":"n-%s","revision_number":%d,"rules":[%s]}`, id, id, s.revision, strings.Join(rules, ","))
+}
+
+func (s *server) port(id string) neutron.Port {
+	f := s.ports[id]
+	text := func(v string) string {
+		if v == "" {
+			return "null"
+		}
+		return `"` + v + `"`
+	}
+	var p neutron.Port
+	data := fmt.Sprintf(`{"id":%q,"network_id":%q,"admin_state_up":%t,"device_owner":%q,"revision_number":%d,
+		"qos_policy_id":%s,"qos_network_policy_id":%s,
+		"bindings":[{"versioned_object.data":{"host":"hv1","status":"ACTIVE"}}],
+		"binding_levels":[{"versioned_object.data":{"segment":{"versioned_object.data":{"network_type":"vlan","physical_network":"physnet1","segmentation_id":%d}}}}]}`,
+		id, f.Network, f.Up, f.Owner, f.revision, text(f.Policy), text(s.networks[f.Network]), 100+len(f.Network))
+	if err := json.Unmarshal([]byte(data), &p); err != nil {
+		panic(err)
+	}
+	return p
+}
+
+func (s *server) network(id string) string {
+	policy := "null"
+	if s.networks[id] != "" {
+		policy = `"` + s.networks[id] + `"`
+	}
+	return fmt.Sprintf(`{"id":%q,"revision_number":%d,"qos_policy_id":%s}`, id, s.revision, policy)
+}
+
+func (h *host) push(kind neutron.Kind, data string) {
+	p := &neutron.Push{Kind: kind, Event: neutron.Updated, Objects: []neutron.Primitive{{Name: string(kind), Data: []byte(data)}}}
+	if err := h.w.Push(p, time.Unix(0, 0)); err != nil {
+		h.t.Fatal(err)
+	}
+	if slices.Contains(h.set.Listens().Kinds, kind) {
+		if err := h.set.Push(p); err != nil {
+			h.t.Fatal(err)
+		}
+	}
+}
+
+// tell answers everything that is asked.
+func (h *host) tell(s *server) {
+	for range 10 {
+		h.settle()
+		missing := h.w.Missing()
+		var found []neutron.Port
+		for _, id := range missing {
+			if s.ports[id] != nil {
+				found = append(found, s.port(id))
+			}
+		}
+		h.w.Ports(missing, found)
+		items := h.set[0].Missing()
+		for _, item := range items {
+			h.answer(item, s)
+		}
+		if len(missing)+len(items) == 0 {
+			return
+		}
+	}
+	h.t.Fatal("asks for ever")
+}
+
+func (h *host) answer(item extension.Item, s *server) {
+	data := s.network(item.ID)
+	if item.Kind == neutron.KindQosPolicy {
+		if data = s.policy(item.ID); s.policies[item.ID] == nil {
+			if err := h.set[0].Answer(item.Kind, []string{item.ID}, nil); err != nil {
+				h.t.Fatal(err)
+			}
+			return
+		}
+	}
+	if err := h.set[0].Answer(item.Kind, []string{item.ID}, []neutron.Primitive{{Name: string(item.Kind), Data: []byte(data)}}); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func drawRules(t *rapid.T) []rule {
+	dir := func(label string) string { return rapid.SampledFrom([]string{"ingress", "egress"}).Draw(t, label) }
+	rules := []rule{}
+	if rapid.Bool().Draw(t, "mark") {
+		rules = append(rules, rule{"QosDscpMarkingRule", fmt.Sprintf(`{"dscp_mark":%d}`, 2*rapid.IntRange(0, 3).Draw(t, "dscp"))})
+	}
+	if rapid.Bool().Draw(t, "limit") {
+		rules = append(rules, rule{"QosBandwidthLimitRule", fmt.Sprintf(`{"max_kbps":%d,"max_burst_kbps":%d,"direction":%q}`,
+			rapid.IntRange(0, 2).Draw(t, "rate")*1000, rapid.IntRange(0, 1).Draw(t, "burst")*100, dir("limit of"))})
+	}
+	if rapid.Bool().Draw(t, "packets") {
+		rules = append(rules, rule{"QosPacketRateLimitRule", fmt.Sprintf(`{"max_kpps":%d,"max_burst_kpps":%d,"direction":%q}`,
+			rapid.IntRange(1, 2).Draw(t, "kpps"), rapid.IntRange(0, 1).Draw(t, "burst"), dir("packets of"))})
+	}
+	if rapid.Bool().Draw(t, "minimum") {
+		rules = append(rules, rule{"QosMinimumBandwidthRule", fmt.Sprintf(`{"min_kbps":%d,"direction":%q}`, rapid.IntRange(1, 2).Draw(t, "kbps")*1000, dir("minimum of"))})
+	}
+	return rules
+}
+
+// Any order of the same news, with late and repeated ones, gaps and restarts, ends in the same flows, meters and rows as when
+// only the end is told; and when everything is unplugged nothing is left.
+func TestAnyHistory(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h := newHost(t)
+		s := &server{
+			policies: map[string][]rule{"q1": {}, "q2": {}}, told: map[string][]string{}, networks: map[string]string{}, ports: map[string]*facts{},
+		}
+		plugged := map[string]bool{}
+		h.settle()
+		base := h.text()
+		ids, policies := []string{"1", "2", "3"}, []string{"q1", "q2", ""}
+		for range rapid.IntRange(1, 50).Draw(t, "events") {
+			id := rapid.SampledFrom(ids).Draw(t, "port")
+			s.revision++
+			switch rapid.IntRange(0, 9).Draw(t, "event") {
+			case 0, 1:
+				plugged[id] = true
+				h.plug(id)
+			case 2:
+				delete(plugged, id)
+				h.unplug(id)
+			case 3, 4:
+				s.ports[id] = &facts{
+					Policy: rapid.SampledFrom(policies).Draw(t, "policy"), Network: rapid.SampledFrom([]string{"n", "nn"}).Draw(t, "network"),
+					Owner: rapid.SampledFrom([]string{"compute:nova", "compute:nova", "network:dhcp", "network:router_gateway"}).Draw(t, "owner"),
+					Up:    rapid.IntRange(0, 4).Draw(t, "up") > 0, revision: s.revision,
+				}
+				p := s.port(id)
+				data, err := json.Marshal(p)
+				if err != nil {
+					t.Fatal(err)
+				}
+				h.push(neutron.KindPort, string(data))
+			case 5:
+				q := rapid.SampledFrom([]string{"q1", "q2"}).Draw(t, "changed")
+				s.policies[q] = drawRules(t)
+				h.push(neutron.KindQosPolicy, s.policy(q))
+				if old := s.told[q]; len(old) > 0 && rapid.Bool().Draw(t, "overtaken") {
+					h.push(neutron.KindQosPolicy, rapid.SampledFrom(old).Draw(t, "old"))
+				}
+				s.told[q] = append(s.told[q], s.policy(q))
+			case 6:
+				n := rapid.SampledFrom([]string{"n", "nn"}).Draw(t, "network")
+				s.networks[n] = rapid.SampledFrom(policies).Draw(t, "policy")
+				h.push(neutron.KindNetwork, s.network(n))
+			case 7:
+				h.tell(s)
+			case 8:
+				h.settle()
+			case 9:
+				if rapid.Bool().Draw(t, "restart") {
+					h.restart()
+				} else {
+					h.w.Doubt()
+					h.set.Doubt()
+				}
+			}
+		}
+		h.tell(s)
+		fresh := newHost(t)
+		for _, id := range slices.Sorted(maps.Keys(plugged)) {
+			fresh.plug(id)
+		}
+		fresh.tell(s)
+		if got, want := h.text(), fresh.text(); !slices.Equal(got, want) {
+			t.Fatalf("after its history:\n%s\ntold the end only:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+		for id := range plugged {
+			h.unplug(id)
+		}
+		h.tell(s)
+		if got := h.text(); !slices.Equal(got, base) {
+			t.Fatalf("left over:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(base, "\n"))
+		}
+	})
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package qos_test
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/patchbay-sdn/patchbay/internal/neutron"
+	"github.com/patchbay-sdn/patchbay/internal/world"
+)
+
+var update = flag.Bool("update", false, "write what the scripts in testdata print")
+
+// TestScripts plays the scripts in testdata: lines tell the host something, "$ wants" asks what is there besides what there
+// was without ports, "$ explain PORT" what the extension says. What follows is the answer. testdata/README says more.
+func TestScripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.script")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".script"), func(t *testing.T) {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := play(t, string(data))
+			if *update {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil { //nolint:gosec // part of the source
+					t.Fatal(err)
+				}
+			} else if got != string(data) {
+				t.Errorf("got:\n%s\nwant:\n%s", got, data)
+			}
+		})
+	}
+}
+
+func play(t *testing.T, text string) string {
+	h := newHost(t)
+	s := &server{policies: map[string][]rule{}, networks: map[string]string{}, ports: map[string]*facts{}, told: map[string][]string{}}
+	h.settle()
+	base := h.text()
+	var out strings.Builder
+	answering := false
+	for line := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n") {
+		question, isQuestion := strings.CutPrefix(line, "$ ")
+		if answering && line != "" && !isQuestion {
+			continue
+		}
+		answering = isQuestion
+		out.WriteString(line + "\n")
+		before, _, _ := strings.Cut(line, "#")
+		switch f := strings.Fields(before); {
+		case isQuestion:
+			for _, line := range h.ask(s, base, strings.Fields(question)) {
+				out.WriteString(line + "\n")
+			}
+		case len(f) > 0:
+			h.do(s, f, strings.TrimSpace(before))
+		}
+	}
+	return out.String()
+}
+
+// do tells the host something: as a push when it is about what it knows, and else when it asks.
+func (h *host) do(s *server, f []string, line string) {
+	s.revision++
+	switch f[0] {
+	case "policy": // policy q1; policy q1 QosDscpMarkingRule {"dscp_mark":26} …
+		rules := []rule{}
+		for rest := f[2:]; len(rest) > 1; rest = rest[2:] {
+			rules = append(rules, rule{rest[0], rest[1]})
+		}
+		s.policies[f[1]] = rules
+		h.push(neutron.KindQosPolicy, s.policy(f[1]))
+	case "network": // network n q1
+		s.networks[f[1]] = strings.Join(f[2:], "")
+		h.push(neutron.KindNetwork, s.network(f[1]))
+	case "port": // port 1 n compute:nova q1
+		s.ports[f[1]] = &facts{Network: f[2], Owner: f[3], Policy: strings.Join(f[4:], ""), Up: true, revision: s.revision}
+		h.w.Doubt()
+	case "plug":
+		h.plug(f[1])
+	case "unplug":
+		h.unplug(f[1])
+	case "restart":
+		h.restart()
+	default:
+		h.t.Fatalf("what is %q?", line)
+	}
+}
+
+func (h *host) ask(s *server, base, f []string) []string {
+	if f[0] != "unanswered" {
+		h.tell(s)
+	} else {
+		h.settle()
+		h.w.Ports(h.w.Missing(), []neutron.Port{s.port(f[1])})
+		h.settle()
+	}
+	switch f[0] {
+	case "wants":
+		return slices.DeleteFunc(h.text(), func(line string) bool {
+			core := strings.Contains(line, "external_ids:") || strings.HasPrefix(line, "Interface") && strings.Contains(line, "ofport") ||
+				strings.HasPrefix(line, "Port") && (strings.Contains(line, "bridge=") || strings.Contains(line, "tag=")) ||
+				strings.Contains(line, "priority=3 in_port=int-br-ex") || strings.Contains(line, "priority=4 in_port=phy-br-ex")
+			return core || slices.Contains(base, line)
+		})
+	case "explain":
+		return h.set.Explain(world.Object{Kind: world.KindPort, ID: f[1]})
+	case "unanswered":
+		want := h.wants[world.Object{Kind: world.KindPort, ID: f[1]}]
+		return append([]string{"waits for: " + want.Waiting}, h.set.Explain(world.Object{Kind: world.KindPort, ID: f[1]})...)
+	}
+	h.t.Fatalf("what is %q?", f)
+	return nil
+}
