@@ -450,6 +450,10 @@ func (a *Agent) applied(p *plan) {
 
 // metersFailed has those wait whose meters were refused, and looks what meters there are.
 func (a *Agent) metersFailed(b bundle, now time.Time) {
+	var refused *openflow.SendError
+	if !errors.As(b.meterErr, &refused) {
+		return // the connection broke; the dump over the next one tells what is there
+	}
 	a.bridge(b.name).watch.missed = true
 	for _, c := range b.in {
 		if !slices.ContainsFunc(b.done, func(d delta.MeterChange) bool { return d.Meter.ID == c.Meter.ID }) {
