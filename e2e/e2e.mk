@@ -1,7 +1,7 @@
 # Included by the Makefile.
 E2E = CGO_ENABLED=1 $(GO) test -race -count 1 -timeout 45m -tags e2e -v $(TESTFLAGS)
 
-.PHONY: e2e e2e-groups e2e-blink faults soak
+.PHONY: e2e e2e-groups e2e-blink faults soak explain-faults on-call
 
 e2e: build ## real packets between VMs: wiring on three hosts, every network type, DHCP, isolation; then security groups; prints tables (root)
 	$(E2E) -run 'TestWiring|TestGroups' ./e2e/
@@ -21,3 +21,9 @@ soak: build ## updates and restarts of everything for SOAK=45m, checked after ev
 .PHONY: plan
 plan: build ## patchbay plan beside the Python agent: it touches nothing, and what it prints is what then happens (root)
 	$(GO) test -count 1 -timeout 30m -tags e2e -v -run TestPlan $(TESTFLAGS) ./e2e/
+
+explain-faults: build ## ten ways to break connectivity: `patchbay trace` and `explain` name the cause, real packets agree (root; PATCHBAY_LAB_SERVER=sim)
+	$(GO) test -count 1 -timeout 20m -tags e2e -v -run TestExplain $(TESTFLAGS) ./e2e/
+
+on-call: build ## the questions of docs/operations.md, each answered by one command on a host with a fault (root; PATCHBAY_LAB_SERVER=sim)
+	$(GO) test -count 1 -timeout 20m -tags e2e -v -run TestOnCall $(TESTFLAGS) ./e2e/

@@ -45,6 +45,7 @@ func TestExplain(t *testing.T) {
 		seed: func() { x.update(a, attributes{"port_security_enabled": true, "security_groups": []string{x.open}}) },
 		heal: func() { x.update(a, attributes{"port_security_enabled": false, "security_groups": []string{}}) },
 		args: []string{"trace", "a", "b", "udp", "--sport", "67", "--dport", "68"}, well: "delivered: to port b", inverted: true,
+		ping:  func() bool { return x.leases(a, b) },
 		cause: "port-security", says: "dropped: port security of port a does not let it pass: must not act as a DHCP server",
 		also: []string{"explain", "a"}, alsoSays: "It may send under its own addresses only",
 	})
@@ -111,7 +112,7 @@ func TestExplain(t *testing.T) {
 	x.fault(ailment{
 		name: "foreign flow",
 		seed: func() {
-			x.ofctl(1, "add-flow", "br-int", "cookie=0x1234,table=0,priority=100,in_port="+number+",actions=drop")
+			x.ofctl(1, "add-flow", "br-int", "cookie=0,table=0,priority=100,in_port="+number+",actions=drop")
 		},
 		heal: func() { x.ofctl(1, "--strict", "del-flows", "br-int", "table=0,priority=100,in_port="+number) },
 		args: []string{"trace", "a", "b"}, well: "delivered: to port b", ping: func() bool { return x.pings(a, b.IPs[0]) },
@@ -156,6 +157,7 @@ type onCall struct {
 	open, closed string // groups: one that allows everything, one nothing from outside
 	network      lab.Network
 	rows         [][2]string
+	questions    []string // that were asked
 }
 
 func newOnCall(t *testing.T, overrides ...string) *onCall {
@@ -301,6 +303,26 @@ func (x *onCall) update(vm *lab.VM, what attributes) {
 }
 
 func (x *onCall) pings(vm *lab.VM, ip string) bool { return vm.Ping(x.ctx, ip) == nil }
+
+// leases says whether the answer of a DHCP server gets through.
+func (x *onCall) leases(from, to *lab.VM) bool {
+	x.t.Helper()
+	sender, err := openProbe(from.Netns, "eth0")
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	defer sender.close()
+	listener, err := openProbe(to.Netns, "eth0")
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	defer listener.close()
+	k := x.token()
+	if err := sender.send(dhcpAnswer(&vm{VM: from, v4: from.IPs[0]}, &vm{VM: to, v4: to.IPs[0]}, 4, k)); err != nil {
+		x.t.Fatal(err)
+	}
+	return x.eventually(silence, func() bool { return listener.saw(k) > 0 })
+}
 
 func (x *onCall) runs(cmd *exec.Cmd) bool { return cmd.Run() == nil }
 
