@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -58,6 +59,7 @@ func (x *faults) without(a away) {
 	if a.back != nil && !x.eventually(back, a.back) {
 		t.Errorf("not back after %v", back)
 	}
+	c.taken(x)
 	noticed := time.Now()
 	left := c.left(x)
 	for end := noticed.Add(back); len(left) > 0 && time.Now().Before(end); left = c.left(x) {
@@ -113,14 +115,22 @@ func (c *changes) left(x *faults) []string {
 	if err != nil || !strings.Contains(text, "tp_dst="+strconv.Itoa(c.rule)) {
 		out = append(out, "no flow for the new rule")
 	}
+	return out
+}
+
+// taken waits until the server has done what it was told: that may have to wait for its own connection to the broker.
+func (c *changes) taken(x *faults) {
+	if c.rule == 0 {
+		return
+	}
 	select {
 	case err := <-c.ordered:
 		if err != nil {
-			x.t.Errorf("the server took no order meanwhile: %v", err)
+			x.t.Errorf("the server did not do what it was told meanwhile: %v", err)
 		}
-	default:
+	case <-time.After(back):
+		x.t.Errorf("the server has not answered after %v", back)
 	}
-	return out
 }
 
 func (x *faults) brokerDown() {
@@ -177,25 +187,24 @@ func (x *faults) diskFull() {
 	dir := filepath.Dir(snapshotOf(h))
 	log := h.AgentLog(lab.Patchbay)
 	start := size(log)
-	mounted := false
-	unmount := func() {
-		if mounted {
-			mounted = false
-			x.must(unix.Unmount(dir, unix.MNT_DETACH))
+	// The agent has its own view of what is mounted.
+	_, pid := h.Agent()
+	inside := func(script string) {
+		t.Helper()
+		out, err := exec.CommandContext(x.ctx, "nsenter", "-m", "-t", strconv.Itoa(pid), "sh", "-ec", script).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v: %s", script, err, out)
 		}
 	}
-	defer unmount()
 	x.without(away{
 		end: func() {
-			x.must(unix.Mount("tmpfs", dir, "tmpfs", 0, "size=4k"))
-			mounted = true
-			x.must(os.WriteFile(filepath.Join(dir, "filler"), make([]byte, 4096), 0o600))
+			inside("mount -t tmpfs -o size=4k tmpfs " + dir + " && head -c 4096 /dev/zero >" + dir + "/filler")
 		},
 		begin: func() {
 			if !x.eventually(wired, func() bool { return strings.Contains(tail(log, start), "cannot be written down") }) {
 				t.Error("the agent did not say that it cannot write")
 			}
-			unmount()
+			inside("umount -l " + dir)
 		},
 		api: true,
 	})

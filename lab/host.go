@@ -98,6 +98,10 @@ func (h *Host) EnsureSwitch(ctx context.Context) error {
 	); err != nil {
 		return err
 	}
+	// The kernel must not answer for the bridge's address on the link below it: others would send to where nobody listens.
+	if out, err := h.Command(ctx, "sh", "-c", "echo 1 >/proc/sys/net/ipv4/conf/all/arp_ignore").CombinedOutput(); err != nil {
+		return fmt.Errorf("quietening ARP in %s: %w: %s", h.netns, err, out)
+	}
 	// Userspace tunnels find their way out by the address on a bridge of the same datapath.
 	return batch(ctx, h.netns,
 		"link set dev br-under mtu 1600 up",
