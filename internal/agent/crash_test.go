@@ -203,9 +203,7 @@ const restTime = 100 * time.Second
 // rest lets everything happen that is to happen, without further trouble, and checks the result.
 func (h *crashHistory) rest() {
 	h.t.Helper()
-	h.region.mu.Lock()
-	h.region.rnd = nil
-	h.region.mu.Unlock()
+	h.region.chance(nil)
 	h.region.back()
 	wait(restTime)
 	fresh, vlans := h.fresh(h.truth, h.ovs.clone())
@@ -213,9 +211,7 @@ func (h *crashHistory) rest() {
 	if diff := difference(got, want); diff != "" {
 		h.fail("flows are not those of a fresh start:\n%s", diff)
 	}
-	h.region.mu.Lock()
-	h.region.rnd = rand.New(rand.NewPCG(h.rnd.Uint64(), 3))
-	h.region.mu.Unlock()
+	h.region.chance(rand.New(rand.NewPCG(h.rnd.Uint64(), 3)))
 }
 
 // fresh are the flows that a fresh agent without trouble makes on a switch that has none.
@@ -637,7 +633,7 @@ func TestANumberIsNoInheritance(t *testing.T) {
 		h.bury()
 		h.cfg.Filter, h.cfg.FilterTables, h.cfg.FailClosed, h.cfg.AntiSpoof = true, true, true, false
 		h.live(0, false)
-		h.region.rnd = nil
+		h.region.chance(nil)
 		wait(restTime)
 		let := func() (in, off []string) {
 			for k, e := range h.ovs.all() {

@@ -205,6 +205,13 @@ func (r *region) draw(n int) int {
 	return r.rnd.IntN(n)
 }
 
+// chance sets what answers are drawn from; nil: everything is answered at once.
+func (r *region) chance(rnd *rand.Rand) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.rnd = rnd
+}
+
 func (r *region) isAway() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
