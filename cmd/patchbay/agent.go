@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -61,7 +62,14 @@ the options that may change at run time.`,
 	}
 }
 
+// maxProcs is how many cores the agent uses at a time. The loop is one goroutine, and what runs beside it mostly waits; further
+// threads would only look for work, which costs the more the more cores a host has, and the cores are the VMs'.
+const maxProcs = 2
+
 func runAgent(ctx context.Context, o *options.Options) error {
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), maxProcs))
+	}
 	level := &slog.LevelVar{}
 	level.Set(logLevel(o))
 	log, closeLog, err := openLog(o, level)
