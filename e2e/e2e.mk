@@ -9,6 +9,10 @@ e2e: build ## real packets between VMs: wiring on three hosts, every network typ
 e2e-groups: build ## security groups alone: every rule kind, forged frames, fail closed, revoked connections (root; PATCHBAY_E2E_AGENT=python)
 	$(E2E) -run TestGroups ./e2e/
 
+.PHONY: e2e-routers
+e2e-routers: build ## a distributed router with Debian's layer-3 agent on three hosts: between networks, outside, floating address (root; PATCHBAY_E2E_AGENT=python)
+	$(E2E) -run TestRouters ./e2e/
+
 e2e-blink: build ## probes at 1 kHz through PATCHBAY_BLINK_UPDATES=200 updates, Patchbay and the Python agent (root; PATCHBAY_BLINK_AGENTS=patchbay)
 	$(GO) test -count 1 -timeout 45m -tags e2e -v -run TestBlink $(TESTFLAGS) ./e2e/
 

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/layer3/floatingips"
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/layer3/routers"
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/networks"
+
+	"github.com/patchbay-sdn/patchbay/lab"
+)
+
+// routing is what makes an agent serve distributed routers.
+const routing = "agent.enable_distributed_routing=true"
+
+// underlay is a host's link to the others, over which its tunnels go.
+const underlay = "under0"
+
+// TestRouters sends packets through a distributed router, with Debian's layer-3 agent on three hosts: between networks
+// without a detour over the network node, to the outside through it, in and out by a floating address, and to a VM that has
+// moved. The agent is restarted in between.
+func TestRouters(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
+	start := time.Now()
+	agent := agentUnderTest(t)
+	r := &routed{agent: agent, cloud: &cloud{l: lab.New(t, 3), ctx: ctx, round: round{name: string(agent)}}}
+	t.Cleanup(r.close)
+	t.Cleanup(func() { r.table.print(time.Since(start)) })
+	if !r.run(t, "agents start", "3", r.start) || !r.run(t, "networks, router and VMs are in place", "3", r.prepare) {
+		t.FailNow()
+	}
+	r.run(t, "between networks, without the network node", "2", r.eastWest)
+	r.run(t, "to the outside", "3", r.northSouth)
+	r.run(t, "floating address, in and out", "3", r.floating)
+	r.run(t, "agents restart", "3", r.restart)
+	r.run(t, "between networks, after a restart", "2", r.eastWest)
+	r.run(t, "a VM moves to another host", "3", r.moves)
+}
+
+// routed is a cloud with a router between two networks and the outside. Host 1 is the network node.
+type routed struct {
+	*cloud
+	agent        lab.AgentKind
+	router       string
+	outside      string // network
+	a, b, beyond *vm    // of the first network on host 2, of the second on host 3, and outside on host 3
+}
+
+func (r *routed) start(t *testing.T) {
+	r.eachHost(t, func(h *lab.Host) error { return h.StartAgent(r.ctx, r.agent, routing) })
+	r.eachHost(t, func(h *lab.Host) error {
+		if h.Name() == r.l.Host(1).Name() {
+			return h.StartL3(r.ctx, "dvr_snat")
+		}
+		return h.StartL3(r.ctx, "dvr")
+	})
+}
+
+func (r *routed) prepare(t *testing.T) {
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	one := r.network4(t, lab.Network{Name: "one", CIDR: "10.1.0.0/24"})
+	two := r.network4(t, lab.Network{Name: "two", CIDR: "10.2.0.0/24"})
+	out := r.network4(t, lab.Network{Name: "outside", CIDR: "10.9.0.0/24", Type: "vlan", PhysicalNetwork: "physnet1", Segment: 99})
+	r.outside = out.ID
+	must(networks.Update(r.ctx, r.l.Neutron(), out.ID, external{}).Err)
+	yes := true
+	made, err := routers.Create(r.ctx, r.l.Neutron(), routers.CreateOpts{
+		Name: "r", Distributed: &yes, TenantID: lab.Project, GatewayInfo: &routers.GatewayInfo{NetworkID: out.ID},
+	}).Extract()
+	must(err)
+	r.router = made.ID
+	for _, n := range []*network{one, two} {
+		_, err := routers.AddInterface(r.ctx, r.l.Neutron(), r.router, routers.AddInterfaceOpts{SubnetID: n.SubnetID}).Extract()
+		must(err)
+	}
+	r.a = r.vm4(t, one, "a", 2, "10.1.0.11")
+	r.b = r.vm4(t, two, "b", 3, "10.2.0.12")
+	r.beyond = r.vm4(t, out, "beyond", 3, "10.9.0.200")
+	must(r.l.WaitActive(r.ctx, r.a.PortID, r.b.PortID, r.beyond.PortID))
+}
+
+// external makes a network one that routers lead out to.
+type external struct{}
+
+// ToNetworkUpdateMap implements networks.UpdateOptsBuilder.
+func (external) ToNetworkUpdateMap() (map[string]any, error) {
+	return map[string]any{"network": map[string]any{"router:external": true}}, nil
+}
+
+func (r *routed) network4(t *testing.T, n lab.Network) *network {
+	t.Helper()
+	made, err := r.l.CreateNetwork(r.ctx, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := &network{Network: made}
+	r.nets = append(r.nets, out)
+	return out
+}
+
+func (r *routed) vm4(t *testing.T, n *network, name string, host int, ip string) *vm {
+	t.Helper()
+	v := &vm{net: n, name: name, host: host, v4: ip}
+	var err error
+	v.VM, err = r.l.Host(host).Plug(r.ctx, lab.Port{NetworkID: n.ID, Name: name, Extra: map[string]any{
+		"fixed_ips": []map[string]string{{"subnet_id": n.SubnetID, "ip_address": ip}},
+	}})
+	if err == nil {
+		v.probe, err = openProbe(v.Netns, "eth0")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.vms = append(n.vms, v)
+	return v
+}
+
+// marked pings with a token in the packets, until there is an answer, then count times more. All of them must come back.
+func (r *routed) marked(t *testing.T, from *vm, to string, k token, count int) {
+	t.Helper()
+	var out []byte
+	var err error
+	ping := func(n int) bool {
+		out, err = from.Command(r.ctx, "ping", "-c", fmt.Sprint(n), "-i", "0.02", "-W", "1", "-s", "64", "-p", hex.EncodeToString(k.bytes()), to).CombinedOutput()
+		return err == nil
+	}
+	if !r.eventually(settled, func() bool { return ping(1) }) {
+		t.Fatalf("no answer from %s to %s: %v\n%s", to, from.name, err, out)
+	}
+	if !ping(count) {
+		t.Errorf("%s to %s: %v\n%s", from.name, to, err, out)
+	}
+}
+
+// eastWest goes from one network to the other and back. Its packets must not be seen on the wire of the network node.
+func (r *routed) eastWest(t *testing.T) {
+	wire, err := openProbe(r.l.Host(1).Netns(), underlay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer wire.close()
+	k := r.token()
+	r.marked(t, r.a, r.b.v4, k, 20)
+	r.marked(t, r.b, r.a.v4, k, 20)
+	if n := wire.saw(k); n > 0 {
+		t.Errorf("%d packets were seen at the network node", n)
+	}
+	if n := r.b.probe.saw(k); n < 40 {
+		t.Errorf("%s saw %d packets, want 40 or more: the probe does not work", r.b.name, n)
+	}
+}
+
+// northSouth goes to the outside, which knows nothing of the networks inside, so that the router must give its own address.
+// The way leads over the network node, where its packets are seen.
+func (r *routed) northSouth(t *testing.T) {
+	wire, err := openProbe(r.l.Host(1).Netns(), underlay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer wire.close()
+	k := r.token()
+	r.marked(t, r.a, r.beyond.v4, k, 20)
+	if wire.saw(k) == 0 {
+		t.Error("no packet was seen at the network node")
+	}
+}
+
+func (r *routed) floating(t *testing.T) {
+	fip, err := floatingips.Create(r.ctx, r.l.Neutron(), floatingips.CreateOpts{
+		FloatingNetworkID: r.outside, PortID: r.b.PortID, FloatingIP: "10.9.0.50", TenantID: lab.Project,
+	}).Extract()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.marked(t, r.beyond, fip.FloatingIP, r.token(), 20)
+	r.marked(t, r.b, r.beyond.v4, r.token(), 20)
+}
+
+func (r *routed) restart(t *testing.T) {
+	r.eachHost(t, func(h *lab.Host) error {
+		if err := h.StopAgent(r.ctx); err != nil {
+			return err
+		}
+		return h.StartAgent(r.ctx, r.agent, routing)
+	})
+}
+
+// moves takes a VM to the host of the other one.
+func (r *routed) moves(t *testing.T) {
+	if err := r.unplug(r.a); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if r.a.VM, err = r.l.Host(3).Plug(r.ctx, lab.Port{ID: r.a.PortID, Name: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	if r.a.probe, err = openProbe(r.a.Netns, "eth0"); err != nil {
+		t.Fatal(err)
+	}
+	r.a.host = 3
+	k := r.token()
+	r.marked(t, r.b, r.a.v4, k, 20)
+	r.marked(t, r.a, r.beyond.v4, k, 20)
+}
