@@ -324,6 +324,9 @@ func (x *faults) failOver() {
 	}
 	defer func() { _ = second.Kill() }()
 	x.must(x.calls.watch(x.ctx, second))
+	// The brokers know nothing of each other, and everybody begins with any of the list: at first there is only one.
+	_, err = second.Ctl(x.ctx, "stop_app")
+	x.must(err)
 	user := "patchbay:patchbay@"
 	url := "rabbit://" + user + first.Addr() + "," + user + second.Addr() + "/"
 	conf := filepath.Join(x.l.Dir(), "server", "neutron.conf")
@@ -339,6 +342,8 @@ func (x *faults) failOver() {
 		return h.StartAgent(x.ctx, x.agent, filtering, "DEFAULT.transport_url="+url)
 	})
 	x.eventually(settled, func() bool { return x.calls.calm(rest) })
+	_, err = second.Ctl(x.ctx, "start_app")
+	x.must(err)
 	defer func(d time.Duration) { x.outage = d }(x.outage)
 	x.outage = 0 // the other one is there at once
 	x.row.note = "to a second broker:"
