@@ -73,6 +73,11 @@ type Resubmit struct {
 // To returns the action that looks the packet up in another table.
 func To(table uint8) Resubmit { return Resubmit{Table: table} }
 
+// AsFrom returns the action that looks the packet up again in the table of its
+// flow, as if it had come in by another port. It takes the form that has no
+// table, which is what others write for it.
+func AsFrom(port uint16) Resubmit { return Resubmit{Port: port, Table: SameTable, old: true} }
+
 func (a Resubmit) appendWire(b []byte) ([]byte, error) {
 	sub := uint16(nxResubmitTable)
 	switch {

@@ -113,7 +113,7 @@ func (q *QoS) mark(p *world.Port, dscp int, want *pipeline.Want) {
 			Match: of.Match{of.FromPort(p.VIF.OFPort), of.Num(marked, 0), of.Num(of.EthType, version)},
 			Actions: []of.Action{
 				of.Set(marked, of.Uint(1)), of.Set(of.IPDSCP, of.Uint(uint64(dscp))),
-				of.Resubmit{Port: uint16(p.VIF.OFPort), Table: of.SameTable},
+				of.AsFrom(uint16(p.VIF.OFPort)),
 			},
 		})
 	}
