@@ -246,20 +246,20 @@ func (c *Conn) end(err error) {
 		return
 	}
 	c.err = err
-	waiters, batches, mon := c.waiters, c.batches, c.monitors
+	failure := &ConnError{err}
+	if c.monitors != nil {
+		c.monitors.fail(failure) // read under the lock, as soon as the barrier behind it is answered
+	}
+	waiters, batches := c.waiters, c.batches
 	c.waiters, c.batches, c.monitors = nil, nil, nil
 	close(c.done)
 	c.mu.Unlock()
 	_ = c.nc.Close()
-	failure := &ConnError{err}
 	for _, w := range waiters {
 		w.fail(failure)
 	}
 	for _, b := range batches {
 		b.fail(failure)
-	}
-	if mon != nil {
-		mon.fail(failure)
 	}
 }
 
