@@ -179,7 +179,8 @@ func (q *qosCloud) look(t *testing.T, vm *lab.VM, table int, part string, want b
 		flows, err = q.host(vm).Flows(q.ctx, "br-int")
 		found := false
 		for line := range strings.SplitSeq(flows, "\n") {
-			found = found || strings.Contains(line, fmt.Sprintf("table=%d,", table)) && strings.Contains(line, part)
+			in := strings.Contains(line, fmt.Sprintf(" table=%d,", table)) || table == 0 && !strings.Contains(line, " table=")
+			found = found || in && strings.Contains(line, part)
 		}
 		return err == nil && found == want
 	}) {

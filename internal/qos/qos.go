@@ -407,8 +407,18 @@ func (q *QoS) touchOwner(name string) {
 	}
 }
 
-// memory is what an earlier run knew of a policy.
+// memory is what an earlier run knew.
 type memory struct {
+	Policies []policyMemory           `json:"policies"`
+	Networks map[string]networkMemory `json:"networks,omitempty"` // of ports here, as far as they were pushed
+}
+
+type networkMemory struct {
+	Policy   string `json:"policy"`
+	Revision int64  `json:"revision"`
+}
+
+type policyMemory struct {
 	ID       string            `json:"id"`
 	Name     string            `json:"name,omitempty"`
 	Revision int64             `json:"revision"`
@@ -417,26 +427,32 @@ type memory struct {
 
 // Remember implements extension.Extension.
 func (q *QoS) Remember() any {
-	var all []memory
+	m := memory{Networks: map[string]networkMemory{}}
 	for _, id := range slices.Sorted(maps.Keys(q.policies)) {
 		if p := q.policies[id]; p.known {
-			all = append(all, memory{id, p.label, p.revision, p.rules})
+			m.Policies = append(m.Policies, policyMemory{id, p.label, p.revision, p.rules})
 		}
 	}
-	if all == nil {
-		return nil
+	for id, n := range q.networks {
+		if here, _ := q.portsOf(id); len(here) > 0 {
+			m.Networks[id] = networkMemory{n.policy, n.revision}
+		}
 	}
-	return all
+	return m
 }
 
 // Recall implements extension.Extension.
 func (q *QoS) Recall(data json.RawMessage) error {
-	var all []memory
-	if err := json.Unmarshal(data, &all); err != nil {
+	var m memory
+	if err := json.Unmarshal(data, &m); err != nil {
 		return err
 	}
-	for _, m := range all {
-		q.recalled[m.ID] = &policy{rules: m.Rules, label: m.Name, revision: m.Revision, known: true}
+	for _, p := range m.Policies {
+		q.recalled[p.ID] = &policy{rules: p.Rules, label: p.Name, revision: p.Revision, known: true}
+	}
+	for id, n := range m.Networks {
+		q.networks[id] = told{n.Policy, n.Revision}
+		q.missing[extension.Item{Kind: neutron.KindNetwork, ID: id}] = true
 	}
 	return nil
 }
