@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
+
 	"github.com/patchbay-sdn/patchbay/lab"
 )
 
@@ -23,7 +25,7 @@ func TestOnCall(t *testing.T) {
 	ofport := func(vm *lab.VM) string { return x.vsctl(1, "get", "Interface", vm.Tap, "ofport") }
 	tunnel := x.tunnelTo(x.l.Host(2).LocalIP())
 	nothing := func() {}
-	var d *lab.VM
+	d := x.portFor("d") // while the server can still make it
 
 	x.asked(question{
 		ask: "Is this host as the server wants it, and if not, why?", args: []string{"status"}, status: 2,
@@ -32,13 +34,13 @@ func TestOnCall(t *testing.T) {
 	})
 	x.asked(question{
 		ask: "What does this port wait for?", args: []string{"explain", "tapPORT"}, // before the server has told its name
-		seed: func() { d = x.plugSilently() }, heal: func() { x.ctl("start_app") },
-		rename: func(s string) string { return strings.ReplaceAll(s, "tapPORT", d.Tap) },
+		seed: func() { x.plugBare(d) }, heal: func() { x.ctl("start_app") },
+		rename: func(s string) string { return strings.ReplaceAll(s, "tapPORT", "tap"+d.ID[:11]) },
 		answer: "It waits for the server to tell about it.",
 	})
 	x.asked(question{
 		ask: "It took long to come up: where did the time go?", args: []string{"port", "d"},
-		seed: nothing, heal: func() { x.unplug(d) },
+		seed: nothing, heal: func() { x.unplugBare(d) },
 		answer: "the server told about it", matches: regexp.MustCompile(`the server told about it +\+\d+(\.\d+)? s`),
 	})
 	x.asked(question{
@@ -111,8 +113,11 @@ func TestOnCall(t *testing.T) {
 	})
 	x.asked(question{
 		ask: "The agent hangs. Is the port on the right VLAN?", args: []string{"explain", a.PortID},
-		seed:   func() { x.freeze(1); x.vsctl(1, "set", "Port", a.Tap, "tag=7") },
-		heal:   func() { x.thaw(1) },
+		seed: func() { x.freeze(1); x.vsctl(1, "set", "Port", a.Tap, "tag=7") },
+		heal: func() {
+			x.thaw(1)
+			x.eventually(wired, func() bool { return x.vsctl(1, "get", "Port", a.Tap, "tag") != "7" })
+		},
 		answer: "It is on VLAN 7, but its network",
 	})
 	x.asked(question{
@@ -204,18 +209,26 @@ func (x *onCall) ctl(args ...string) {
 	}
 }
 
-// plugSilently plugs a VM in while the agent cannot ask about it.
-func (x *onCall) plugSilently() *lab.VM {
+// portFor makes a port for host 1 that is not plugged in yet.
+func (x *onCall) portFor(name string) *ports.Port {
 	x.t.Helper()
-	vm, err := x.l.Host(1).Plug(x.ctx, lab.Port{NetworkID: x.network.ID, Name: "d", Extra: attributes{"security_groups": []string{x.open}}})
+	p, err := x.l.CreatePort(x.ctx, x.l.Host(1), lab.Port{NetworkID: x.network.ID, Name: name, Extra: attributes{"security_groups": []string{x.open}}})
 	if err != nil {
 		x.t.Fatal(err)
 	}
-	return vm
+	return p
 }
 
-func (x *onCall) unplug(vm *lab.VM) {
-	if err := vm.Unplug(x.ctx, true); err != nil {
+// plugBare plugs a port in without a word to the server.
+func (x *onCall) plugBare(p *ports.Port) {
+	x.t.Helper()
+	if err := x.l.Host(1).PlugMany(x.ctx, []ports.Port{*p}); err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+func (x *onCall) unplugBare(p *ports.Port) {
+	if err := x.l.Host(1).UnplugMany(x.ctx, []ports.Port{*p}); err != nil {
 		x.t.Error(err)
 	}
 }
