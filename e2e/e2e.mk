@@ -1,10 +1,10 @@
 # Included by the Makefile.
 E2E = CGO_ENABLED=1 $(GO) test -race -count 1 -timeout 45m -tags e2e -v $(TESTFLAGS)
 
-.PHONY: e2e e2e-groups e2e-blink faults soak explain-faults on-call
+.PHONY: e2e e2e-groups e2e-qos e2e-blink faults soak explain-faults on-call
 
 e2e: build ## real packets between VMs: wiring on three hosts, every network type, DHCP, isolation; then security groups; prints tables (root)
-	$(E2E) -run 'TestWiring|TestGroups' ./e2e/
+	$(E2E) -run 'TestWiring|TestGroups|TestQoS' ./e2e/
 
 e2e-groups: build ## security groups alone: every rule kind, forged frames, fail closed, revoked connections (root; PATCHBAY_E2E_AGENT=python)
 	$(E2E) -run TestGroups ./e2e/
@@ -12,6 +12,9 @@ e2e-groups: build ## security groups alone: every rule kind, forged frames, fail
 .PHONY: e2e-routers
 e2e-routers: build ## a distributed router with Debian's layer-3 agent on three hosts: between networks, outside, floating address (root; PATCHBAY_E2E_AGENT=python)
 	$(E2E) -run TestRouters ./e2e/
+
+e2e-qos: build ## quality of service: marks in a capture, packet rates and bandwidth under load, a restart; prints a table (root)
+	$(E2E) -run TestQoS ./e2e/
 
 e2e-blink: build ## probes at 1 kHz through PATCHBAY_BLINK_UPDATES=200 updates, Patchbay and the Python agent (root; PATCHBAY_BLINK_AGENTS=patchbay)
 	$(GO) test -count 1 -timeout 45m -tags e2e -v -run TestBlink $(TESTFLAGS) ./e2e/

@@ -336,7 +336,7 @@ func (q *qosCloud) bandwidth(t *testing.T) {
 	free := q.step(t, "1,000 bytes each, without a limit", 0, 0, 3000, 1000)
 	in := q.policy(t, "bandwidth_limit_rule", attributes{"max_kbps": 4000, "max_burst_kbps": 400, "direction": "ingress"})
 	q.give(t, q.far, in)
-	q.row(t, q.far, `queues=\{0=`, "--columns=queues", "list", "QoS")
+	q.row(t, q.far, `queues: \{0=`, "--columns=queues", "list", "QoS")
 	q.row(t, q.far, `max-rate="4000000"`, "--columns=other_config", "list", "Queue")
 	if got := q.step(t, "at most 4 Mbit/s to the far VM", 0, 0, 3000, 1000); got > 4.4 || got < 3 {
 		t.Errorf("%.2f Mbit/s arrive of %.2f, want 4 within 10 %%", got, free)
@@ -360,7 +360,7 @@ func (q *qosCloud) row(t *testing.T, vm *lab.VM, want string, words ...string) {
 	if !q.eventually(wired, func() bool {
 		var err error
 		got, err = q.host(vm).Switch().Vsctl(q.ctx, words...)
-		got = strings.Join(strings.Fields(strings.ReplaceAll(got, " :", ":")), " ")
+		got = strings.ReplaceAll(strings.Join(strings.Fields(got), " "), " :", ":")
 		return err == nil && regexp.MustCompile(want).MatchString(got)
 	}) {
 		t.Errorf("%v: %q, want %s", words, got, want)
