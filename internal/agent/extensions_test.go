@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -86,6 +87,18 @@ func (c *curious) Recall(data json.RawMessage) error { return json.Unmarshal(dat
 // deliver has the server send a message.
 func (r *rig) deliver(topic, method, args string) {
 	_, _ = r.broker.service.Handler(context.Background(), &messaging.Message{Topic: topic, Method: method, Args: []byte(args)})
+}
+
+// What an earlier run remembered reaches extensions also where the caller has read it, as a plan does.
+func TestAnExtensionIsGivenWhatWasRemembered(t *testing.T) {
+	c := &curious{}
+	_, err := New(Config{
+		Log: slog.New(slog.DiscardHandler), Extensions: []extension.New{func(*world.World) extension.Extension { return c }},
+		Memory: &world.Memory{Extensions: map[string]json.RawMessage{"curious": json.RawMessage(`"a thing"`)}},
+	}, nil, func(func(messaging.Event)) (Broker, error) { return nil, nil })
+	if err != nil || c.recalled != "a thing" {
+		t.Errorf("recalled %q, %v", c.recalled, err)
+	}
 }
 
 // The loop does for an extension what it does for ports: it asks for what is missing, one by one when a question is

@@ -30,7 +30,7 @@ const savePause = 5 * time.Second
 // recall reads what an earlier run wrote down.
 func (a *Agent) recall() {
 	if a.cfg.Memory != nil {
-		a.world.Recall(a.cfg.Memory)
+		a.takeBack(a.cfg.Memory)
 	}
 	if a.cfg.Snapshot == "" {
 		return
@@ -47,11 +47,16 @@ func (a *Agent) recall() {
 		a.log.Warn("starting without memory", "err", err)
 		return
 	}
+	a.takeBack(m)
+	a.log.Info("remembering what the server said last", "ports", len(m.Ports), "groups", len(m.Groups), "written", written)
+}
+
+// takeBack is the counterpart of memorise.
+func (a *Agent) takeBack(m *world.Memory) {
 	a.world.Recall(m)
 	if err := a.extensions.Recall(m.Extensions); err != nil {
 		a.log.Warn("an extension starts without memory", "err", err)
 	}
-	a.log.Info("remembering what the server said last", "ports", len(m.Ports), "groups", len(m.Groups), "written", written)
 }
 
 // remember writes the world down once it has changed and is in sync: what is wrong or half known is not worth keeping.
