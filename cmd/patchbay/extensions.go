@@ -9,8 +9,8 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/qos"
 )
 
-// extensions makes those that the options name, in their order, after those that have an option of their own. Names that Patchbay does not have were refused before; see
-// options.Extensions.
+// extensions makes those that the options name, in their order, after those that have an option of their own. Names that
+// Patchbay does not have were refused before; see options.Extensions.
 func extensions(o *options.Options) []extension.New {
 	makers := map[string]extension.New{"qos": qos.New}
 	var out []extension.New

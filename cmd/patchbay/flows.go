@@ -104,12 +104,8 @@ func runFlows(ctx context.Context, out io.Writer, bridge string, f flowsFlags) e
 	if err != nil {
 		return err
 	}
-	for _, t := range f.Tables {
-		n, err := v.table(t)
-		if err != nil {
-			return err
-		}
-		v.tables = append(v.tables, n)
+	if err := v.choose(f.Tables); err != nil {
+		return err
 	}
 	if f.Watch {
 		return v.watch(ctx, c)
@@ -156,6 +152,18 @@ func (v *flowView) table(s string) (uint8, error) {
 		return n, nil
 	}
 	return 0, fmt.Errorf("--table %q is no number and no table of this kind of bridge", s)
+}
+
+// choose shows only the tables given by number or name, if any are.
+func (v *flowView) choose(tables []string) error {
+	for _, t := range tables {
+		n, err := v.table(t)
+		if err != nil {
+			return err
+		}
+		v.tables = append(v.tables, n)
+	}
+	return nil
 }
 
 // portNumber returns the OpenFlow number of a port given by number or name.

@@ -28,12 +28,8 @@ func runWhy(ctx context.Context, out io.Writer, c *admin.Client, bridge string, 
 	if err := v.name(bridge, f.Kind); err != nil {
 		return err
 	}
-	for _, t := range f.Tables {
-		n, err := v.table(t)
-		if err != nil {
-			return err
-		}
-		v.tables = append(v.tables, n)
+	if err := v.choose(f.Tables); err != nil {
+		return err
 	}
 	flows = slices.DeleteFunc(flows, func(l inspect.Flow) bool {
 		return len(v.tables) > 0 && !slices.Contains(v.tables, l.Table) ||

@@ -123,15 +123,12 @@ const (
 
 // questions puts objects together into questions.
 func (x *extensions) questions(errands []errand) [][]errand {
-	var out [][]errand
-	together := slices.DeleteFunc(slices.Clone(errands), func(e errand) bool { return x.alone[e] })
-	out = slices.AppendSeq(out, slices.Chunk(together, maxPerCall))
-	for _, e := range errands {
+	return together(errands, func(e errand) int {
 		if x.alone[e] {
-			out = append(out, []errand{e})
+			return 1
 		}
-	}
-	return out
+		return maxPerCall
+	})
 }
 
 func (a *Agent) pull(ctx context.Context, question []errand) {

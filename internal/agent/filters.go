@@ -53,7 +53,7 @@ func (a *Agent) askItems(ctx context.Context) {
 	if a.versions == nil || a.filters.asking >= maxAsking && a.filters.checking > 0 {
 		return
 	}
-	now := time.Now()
+	now, versions := time.Now(), a.versions // the loop's
 	var early []world.Item
 	ready, known := map[neutron.Kind][]world.Item{}, map[neutron.Kind][]world.Item{}
 	for _, item := range a.world.MissingItems() {
@@ -75,7 +75,7 @@ func (a *Agent) askItems(ctx context.Context) {
 		}
 		for _, question := range a.itemQuestions(kind, items) {
 			a.filters.asking++
-			a.work.Go(func() { a.inbox.put(a.pullItems(ctx, kind, question, false)) })
+			a.work.Go(func() { a.inbox.put(a.pullItems(ctx, versions, kind, question, false)) })
 		}
 	}
 	for kind, items := range known {
@@ -85,7 +85,7 @@ func (a *Agent) askItems(ctx context.Context) {
 				continue
 			}
 			a.filters.checking++
-			a.work.Go(func() { a.inbox.put(a.pullItems(ctx, kind, question, true)) })
+			a.work.Go(func() { a.inbox.put(a.pullItems(ctx, versions, kind, question, true)) })
 		}
 	}
 	a.world.NoAnswer(early)
@@ -97,20 +97,11 @@ func (a *Agent) itemQuestions(kind neutron.Kind, items []world.Item) [][]world.I
 	if kind == neutron.KindPort {
 		most = maxGroupsPerCall
 	}
-	bySize := map[int][]world.Item{}
-	for _, item := range items {
-		size := cmp.Or(a.filters.sizes[item.String()], most)
-		bySize[size] = append(bySize[size], item)
-	}
-	var out [][]world.Item
-	for size, items := range bySize {
-		out = slices.AppendSeq(out, slices.Chunk(items, size))
-	}
-	return out
+	return together(items, func(item world.Item) int { return cmp.Or(a.filters.sizes[item.String()], most) })
 }
 
 // pullItems runs beside the loop.
-func (a *Agent) pullItems(ctx context.Context, kind neutron.Kind, items []world.Item, check bool) itemsAnswered {
+func (a *Agent) pullItems(ctx context.Context, versions neutron.Versions, kind neutron.Kind, items []world.Item, check bool) itemsAnswered {
 	began := time.Now()
 	ids := make([]string, len(items))
 	for i, item := range items {
@@ -121,7 +112,7 @@ func (a *Agent) pullItems(ctx context.Context, kind neutron.Kind, items []world.
 		filter = map[string]any{"security_group_ids": ids}
 	}
 	e := itemsAnswered{items: items, check: check}
-	objects, err := a.server.BulkPull(ctx, a.versions, kind, filter)
+	objects, err := a.server.BulkPull(ctx, versions, kind, filter)
 	if err != nil {
 		e.err = err
 		return e

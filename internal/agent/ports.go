@@ -147,9 +147,10 @@ func (a *Agent) askMissing(ctx context.Context) {
 }
 
 func (a *Agent) askAbout(ctx context.Context, e askedAbout) {
+	versions := a.versions // the loop's
 	a.work.Go(func() {
 		var objects []neutron.Primitive
-		objects, e.err = a.server.BulkPull(ctx, a.versions, neutron.KindPort, map[string]any{"id": e.ids})
+		objects, e.err = a.server.BulkPull(ctx, versions, neutron.KindPort, map[string]any{"id": e.ids})
 		if e.err == nil {
 			e.found, e.err = neutron.DecodeAll[neutron.Port](neutron.KindPort, objects)
 		}
@@ -159,14 +160,18 @@ func (a *Agent) askAbout(ctx context.Context, e askedAbout) {
 
 // questions puts ports together into questions: as many as one may name, and fewer where a question was refused.
 func (a *Agent) questions(ids []string, most int) [][]string {
-	bySize := map[int][]string{}
-	for _, id := range ids {
-		size := min(cmp.Or(a.ports.groups[id], maxPerCall), most)
-		bySize[size] = append(bySize[size], id)
+	return together(ids, func(id string) int { return min(cmp.Or(a.ports.groups[id], maxPerCall), most) })
+}
+
+// together puts things into questions: each with no more than it may be asked with, which those of one question have alike.
+func together[T any](all []T, most func(T) int) [][]T {
+	bySize := map[int][]T{}
+	for _, x := range all {
+		bySize[most(x)] = append(bySize[most(x)], x)
 	}
-	var out [][]string
-	for size, ids := range bySize {
-		out = slices.AppendSeq(out, slices.Chunk(ids, size))
+	var out [][]T
+	for size, list := range bySize {
+		out = slices.AppendSeq(out, slices.Chunk(list, size))
 	}
 	return out
 }

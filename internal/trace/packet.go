@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
-	"strconv"
 	"strings"
 
 	"github.com/patchbay-sdn/patchbay/internal/tables"
@@ -37,24 +36,7 @@ const (
 
 // number is the packet's protocol, -1 for one that is not IP.
 func (p *Packet) number() int {
-	switch p.Protocol {
-	case "tcp":
-		return openflow.ProtoTCP
-	case "udp":
-		return openflow.ProtoUDP
-	case "sctp":
-		return openflow.ProtoSCTP
-	case "icmp", "icmp6", "icmpv6":
-		if p.Dst.Is6() {
-			return openflow.ProtoICMPv6
-		}
-		return openflow.ProtoICMP
-	}
-	n, err := strconv.ParseUint(p.Protocol, 10, 8)
-	if err != nil {
-		return -1
-	}
-	return int(n)
+	return protocolNumber(p.Protocol, p.Dst.Is6())
 }
 
 // hasPorts says whether the protocol has ports.

@@ -66,7 +66,7 @@ func fitsProtocol(r *inspect.Rule, p *Packet) bool {
 	return true
 }
 
-// protocolNumber reads the names that the server uses; the number stands for itself.
+// protocolNumber reads the names that the server and ovs-ofctl use; the number stands for itself. -1: no protocol of IP.
 func protocolNumber(name string, six bool) int {
 	switch strings.ToLower(name) {
 	case "tcp":
@@ -75,7 +75,7 @@ func protocolNumber(name string, six bool) int {
 		return openflow.ProtoUDP
 	case "sctp":
 		return openflow.ProtoSCTP
-	case "icmp", "icmpv6", "ipv6-icmp":
+	case "icmp", "icmp6", "icmpv6", "ipv6-icmp":
 		if six {
 			return openflow.ProtoICMPv6
 		}
@@ -103,11 +103,11 @@ func protocolNumber(name string, six bool) int {
 	case "vrrp":
 		return 112
 	}
-	n, err := strconv.Atoi(name)
+	n, err := strconv.ParseUint(name, 10, 8)
 	if err != nil {
 		return -1
 	}
-	return n
+	return int(n)
 }
 
 // refused says that no rule of a port's groups allows a packet, which rules come near, and what they allow instead.
