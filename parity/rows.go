@@ -3,6 +3,7 @@
 package parity
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -79,7 +80,11 @@ func (n *Names) PortRow(v *ovsdb.View, port *ovsdb.Port) []string {
 	r := rowLines{Names: n, head: "Port " + port.Name}
 	r.set("bridge", br.Name)
 	if port.Tag != nil {
-		r.set("tag", n.vlan(uint64(*port.Tag)))
+		tag := n.vlan(uint64(*port.Tag))
+		if strings.HasPrefix(br.Name, "tbr-") { // those of a trunk are the VM's
+			tag = strconv.Itoa(*port.Tag)
+		}
+		r.set("tag", tag)
 	}
 	r.set("vlan_mode", port.VLANMode)
 	if len(port.Trunks) > 0 {
@@ -108,10 +113,25 @@ func (n *Names) PortRow(v *ovsdb.View, port *ovsdb.Port) []string {
 				r.set("ingress_policing", fmt.Sprintf("%d kbit/s, %d kbit", iface.IngressPolicingRate, iface.IngressPolicingBurst))
 			}
 			r.setMap("options", iface.Options)
-			r.setMap("external_ids", iface.ExternalIDs)
+			r.setMap("external_ids", n.sortSubPorts(iface.ExternalIDs))
 		}
 	}
 	return r.lines
+}
+
+// sortSubPorts names and sorts the sub-ports that an interface is the parent of: their order means nothing.
+func (n *Names) sortSubPorts(ids map[string]string) map[string]string {
+	var list []string
+	if json.Unmarshal([]byte(ids["subport_ids"]), &list) != nil {
+		return ids
+	}
+	for i := range list {
+		list[i] = n.Apply(list[i])
+	}
+	slices.Sort(list)
+	ids = maps.Clone(ids)
+	ids["subport_ids"] = strings.Join(list, ",")
+	return ids
 }
 
 // minimumBandwidth is the type of queues that are numbered after the ports that they are for.

@@ -7,6 +7,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/options"
 	"github.com/patchbay-sdn/patchbay/internal/qos"
+	"github.com/patchbay-sdn/patchbay/internal/trunk"
 )
 
 // extensions makes those that the options name, in their order, after those that have an option of their own. Names that
@@ -16,6 +17,9 @@ func extensions(o *options.Options) []extension.New {
 	var out []extension.New
 	if o.Agent.DistributedRouting {
 		out = append(out, dvr.New)
+	}
+	if o.OVS.TrunkEnabled {
+		out = append(out, trunk.New)
 	}
 	for _, name := range o.Agent.Extensions {
 		if m := makers[name]; m != nil {

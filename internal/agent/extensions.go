@@ -94,6 +94,10 @@ func (a *Agent) tend(ctx context.Context) {
 			}
 		}
 		for _, task := range ext.Due() {
+			if task.At.After(now) {
+				a.wakeUp(task.At)
+				continue
+			}
 			if e := (errand{extension: i, id: task.ID}); ready(e) && len(x.running)-x.pulls < maxTasks {
 				x.running[e] = true
 				a.work.Go(func() {
@@ -195,8 +199,10 @@ func (a *Agent) taskDone(e taskEnded) {
 
 // idle says whether no extension waits for anything.
 func (x *extensions) idle() bool {
+	now := time.Now()
+	later := func(t extension.Task) bool { return t.At.After(now) }
 	return len(x.running) == 0 && !slices.ContainsFunc(x.Set, func(e extension.Extension) bool {
-		return len(e.Missing())+len(e.Due()) > 0
+		return len(e.Missing()) > 0 || len(slices.DeleteFunc(e.Due(), later)) > 0
 	})
 }
 

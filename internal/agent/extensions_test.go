@@ -167,3 +167,43 @@ func TestTendingAnExtension(t *testing.T) {
 		}
 	})
 }
+
+// patient is an extension with a task for later.
+type patient struct {
+	extension.Nothing
+	at   time.Time
+	done time.Time
+}
+
+func (*patient) Name() string { return "patient" }
+
+func (p *patient) Due() []extension.Task {
+	if !p.done.IsZero() {
+		return nil
+	}
+	return []extension.Task{{ID: "later", At: p.at, Run: func(context.Context, *neutron.Server) (any, error) { return time.Now(), nil }}}
+}
+
+func (p *patient) Done(_ string, result any, _ error) { p.done = result.(time.Time) }
+
+// A task that is for later is done then, and nobody waits for it.
+func TestTaskForLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &patient{at: time.Now().Add(time.Minute)}
+		r := startWith(t, func(cfg *Config, _ *fakeBroker) {
+			cfg.Extensions = []extension.New{func(*world.World) extension.Extension { return p }}
+		}, nil)
+		r.sw.changes <- connected()
+		wait(50 * time.Second)
+		if x := newExtensions(extension.Set{p}); !p.done.IsZero() || !x.idle() {
+			t.Errorf("done at %v; idle: %v", p.done, x.idle())
+		}
+		wait(20 * time.Second)
+		if late := p.done.Sub(p.at); p.done.IsZero() || late < 0 || late > time.Second {
+			t.Errorf("done %v after its time", late)
+		}
+		if err := r.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -19,6 +19,7 @@ import (
 	"context"
 	"encoding/json"
 	"strings"
+	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
@@ -93,7 +94,9 @@ type Item struct {
 
 // Task is work beside the loop. ID says what it is about: tasks of one id are not done at the same time.
 type Task struct {
-	ID  string
+	ID string
+	// At, if set, is when to do it. Until then nobody waits for it.
+	At  time.Time
 	Run func(ctx context.Context, server *neutron.Server) (any, error)
 }
 

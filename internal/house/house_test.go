@@ -43,6 +43,7 @@ var mayImport = map[string][]string{
 	"internal/qos": {
 		"internal/extension", "internal/world", "internal/pipeline", "internal/neutron", "internal/ovsdb", "openflow",
 	},
+	"internal/trunk": {"internal/extension", "internal/world", "internal/pipeline", "internal/neutron", "internal/ovsdb"},
 	"internal/house": {},
 	"internal/agent": {
 		"openflow", "oslo", "internal/options", "internal/neutron", "internal/ovsdb", "internal/observe", "internal/tables",

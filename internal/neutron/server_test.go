@@ -133,6 +133,9 @@ func (r *recorder) Call(_ context.Context, t messaging.Target, method string, ar
 		return err
 	}
 	r.target, r.method, r.args = t, method, string(b)
+	if result == nil {
+		return nil
+	}
 	return json.Unmarshal([]byte(r.result), result)
 }
 
@@ -171,6 +174,21 @@ func TestCalls(t *testing.T) {
 	r.result = `null`
 	object, err := s.Pull(ctx, Versions{KindTrunk: "1.1"}, KindTrunk, "x")
 	check("pull", "1.1", `{"resource_id":"x","resource_type":"Trunk","version":"1.1"}`, object, (*Primitive)(nil), err)
+
+	r.result = `[{"versioned_object.name":"Trunk","versioned_object.data":{"id":"t","port_id":"p","sub_ports":[` +
+		`{"versioned_object.name":"SubPort","versioned_object.data":{"port_id":"s","trunk_id":"t","segmentation_type":"vlan","segmentation_id":7}}]}}]`
+	passenger := SubPort{"s", "t", "vlan", 7}
+	trunks, err := s.TrunksOf(ctx, []string{"p"})
+	check("bulk_pull", "1.1", `{"filter_kwargs":{"port_id":["p"]},"resource_type":"Trunk","version":"1.1"}`,
+		trunks, []Trunk{{ID: "t", PortID: "p", SubPorts: List[SubPort]{passenger}}}, err)
+
+	r.result = `{"t":[{"id":"s","mac_address":"fa:16:3e:00:00:01","name":"x"}]}`
+	bound, err := s.BindSubPorts(ctx, []SubPort{passenger})
+	check("update_subport_bindings", "1.0",
+		`{"subports":[{"port_id":"s","trunk_id":"t","segmentation_type":"vlan","segmentation_id":7}]}`,
+		bound, []BoundSubPort{{"s", MAC{0xfa, 0x16, 0x3e, 0, 0, 1}}}, err)
+	err = s.TrunkStatus(ctx, "t", TrunkActive)
+	check("update_trunk_status", "1.0", `{"status":"ACTIVE","trunk_id":"t"}`, nil, nil, err)
 
 	if _, err := s.BulkPull(ctx, Versions{}, KindAddressGroup, nil); err == nil {
 		t.Error("pulled a kind that the server does not have")

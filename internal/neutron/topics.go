@@ -6,6 +6,7 @@ package neutron
 const (
 	topicPlugin  = "q-plugin"
 	topicReports = "q-reports-plugin"
+	topicTrunk   = "trunk"
 )
 
 // Topics that agents listen on; versioned objects have one each, see [Versions.Topic].

@@ -88,8 +88,33 @@ func (s *server) Call(ctx context.Context, t messaging.Target, method string, ar
 		device, _ := all["device"].(string)
 		s.told(ctx, nil, []string{device})
 		return answer(neutron.DeviceStatus{Device: device, Exists: true}, result)
+	case "update_subport_bindings":
+		subPorts, _ := all["subports"].([]neutron.SubPort)
+		return s.bind(ctx, subPorts, result)
+	case "update_trunk_status":
+		return nil
 	}
 	return fmt.Errorf("a plan does not ask the server %s", method)
+}
+
+// bind answers as if the sub-ports of trunks had been bound to this host.
+func (s *server) bind(ctx context.Context, subPorts []neutron.SubPort, result any) error {
+	trunks, ids := map[string]string{}, []string{}
+	for _, sub := range subPorts {
+		trunks[sub.PortID] = sub.TrunkID
+		ids = append(ids, sub.PortID)
+	}
+	// Any server that we know has this version, and only two fields are read.
+	found, err := neutron.NewServer(s, "").BulkPull(ctx, neutron.Versions{neutron.KindPort: "1.5"}, neutron.KindPort, map[string]any{"id": ids})
+	if err != nil {
+		return err
+	}
+	ports, err := neutron.DecodeAll[neutron.BoundSubPort](neutron.KindPort, found)
+	bound := map[string][]neutron.BoundSubPort{}
+	for _, p := range ports {
+		bound[trunks[p.ID]] = append(bound[trunks[p.ID]], p)
+	}
+	return errors.Join(err, answer(bound, result))
 }
 
 func answer(v, result any) error {

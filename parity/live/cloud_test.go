@@ -350,6 +350,11 @@ func essence(c *call) []string {
 		Object  string              `json:"resource_type"`
 		ID      string              `json:"resource_id"`
 		Filter  map[string][]string `json:"filter_kwargs"`
+		Trunk   string              `json:"trunk_id"`
+		Status  string              `json:"status"`
+		Aboard  []struct {
+			ID string `json:"port_id"`
+		} `json:"subports"`
 	}
 	_ = json.Unmarshal(c.args, &args)
 	var all []string
@@ -358,6 +363,12 @@ func essence(c *call) []string {
 	}
 	for _, id := range args.Down {
 		all = append(all, "down="+id)
+	}
+	for _, s := range args.Aboard {
+		all = append(all, "port="+s.ID)
+	}
+	if args.Trunk != "" {
+		all = append(all, args.Trunk+" status="+args.Status)
 	}
 	if args.Refresh {
 		all = append(all, "refresh_tunnels")

@@ -56,7 +56,7 @@ func newJournal() *journal {
 var consumed = []string{
 	"q-agent-notifier-tunnel-update", "q-agent-notifier-tunnel-delete", "q-agent-notifier-l2population-update",
 	"neutron-vo-Port", "neutron-vo-Network", "neutron-vo-SecurityGroup", "neutron-vo-SecurityGroupRule", "neutron-vo-AddressGroup",
-	"neutron-vo-QosPolicy",
+	"neutron-vo-QosPolicy", "neutron-vo-SubPort",
 }
 
 // idle are the calls that agents make without being moved by an event.

@@ -66,6 +66,7 @@ type thing struct {
 	shown    string // address that stands for mac in snapshots and recordings, if the server chose it
 	host     int
 	subnets  []attrs // for networks
+	bridge   string  // for trunks
 }
 
 // play is one scenario being played.
@@ -231,6 +232,11 @@ func (p *play) snapshot(ctx context.Context, calls []*call) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	trunks, err := p.trunkLines(ctx)
+	if err != nil {
+		return nil, err
+	}
+	lines = append(lines, trunks...)
 	for _, h := range p.hosts {
 		names := p.names(h)
 		own := h.rows(names)
@@ -266,6 +272,12 @@ func (p *play) names(h *host) *parity.Names {
 		n.Text(t.id, t.name)
 		if t.tap != "" {
 			n.Text(t.tap, "tap-"+t.name)
+			for _, patch := range []string{"tpi-", "tpt-", "spi-", "spt-"} {
+				n.Text(patch+t.id[:11], patch+t.name)
+			}
+		}
+		if t.bridge != "" {
+			n.Text(t.bridge, "tbr-"+t.name)
 		}
 		if t.shown != "" {
 			n.Text(t.mac, t.shown)

@@ -88,7 +88,7 @@ var (
 // scenarios are all there are.
 func scenarios() []*scenario {
 	return slices.Concat(networkScenarios(), portScenarios(), filterScenarios(), switchScenarios(), tunnelScenarios(),
-		ruleScenarios(), remoteScenarios(), firewallScenarios(), routedScenarios(), qosScenarios())
+		ruleScenarios(), remoteScenarios(), firewallScenarios(), routedScenarios(), qosScenarios(), trunkScenarios())
 }
 
 // onePort is the scenario of one port on one network.

@@ -1,0 +1,455 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package trunk is the extension for trunk ports: a VM with one interface that carries the traffic of several ports, the parent's
+// untagged and each sub-port's under a VLAN of its own.
+//
+// Whoever plugs in the VM (os-vif) makes a bridge of the trunk, tbr-…, and puts the VM's interface there instead of the integration
+// bridge. The agent joins the two bridges with a pair of patch ports for the parent and one for each sub-port. The ends on the
+// integration bridge bear the ports' ids, so that the core takes them for ports like all others and wires them. The ends on the
+// trunk's bridge have the VLANs. That bridge has no flows of ours: it switches by itself.
+//
+//	VM ── tap ─┐
+//	           tbr-…  ── tpt-… ═ tpi-… ──┐ parent
+//	                  ── spt-… ═ spi-… ──┤ sub-port, VLAN on the left
+//	                                     br-int
+//
+// The inputs are rows of the database, what the server says about the trunk of a parent (asked for when the parent is there), and
+// pushes of sub-ports. The outputs are rows (rows.go), and calls: the server is asked to bind sub-ports to this host before they
+// are wired, and told the trunk's status when all rows are in place.
+//
+// When the VM is gone for [patchGrace] the patches go, and the bridge, if whoever made it has not taken it away, after
+// [bridgeGrace].
+package trunk
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/patchbay-sdn/patchbay/internal/extension"
+	"github.com/patchbay-sdn/patchbay/internal/neutron"
+	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+	"github.com/patchbay-sdn/patchbay/internal/pipeline"
+	"github.com/patchbay-sdn/patchbay/internal/world"
+)
+
+const name = "trunk"
+
+const (
+	// patchGrace is how long a VM may be unplugged before its ports are unwired: a VM that is reset is plugged in again.
+	patchGrace = 6 * time.Second
+	// bridgeGrace is how long a trunk's bridge may be without a VM. It is made before the VM is plugged in.
+	bridgeGrace = time.Minute
+)
+
+// trunks is the extension. It belongs to the agent's loop.
+type trunks struct {
+	extension.Nothing
+	w   *world.World
+	now func() time.Time
+
+	bridges  map[string]*bridge // of trunks, by name
+	parents  map[string]string  // bridges by parent
+	strays   map[string]*stray  // by name
+	recalled map[string]memory  // from an earlier run, by parent
+
+	touched  map[string]bool // bridges to look at again
+	suspects map[string]bool // interfaces that may be strays
+	busy     map[string]bool // bridges about which something is to be asked or done
+}
+
+// bridge is the bridge of a trunk, and what is known of the trunk.
+type bridge struct {
+	name   string
+	parent parent
+	life   uint64 // counts incarnations of the parent's interface
+
+	trunk *neutron.Trunk // nil while nobody has told
+	// told: by the server, in this run. answered: nothing happened since that would make the answer old.
+	told, answered bool
+	// news counts what was heard, so that an answer can be told from what came after the question.
+	news  uint64
+	macs  map[string]neutron.MAC // of sub-ports, by id
+	bound map[string]bool        // sub-ports that the server was asked to bind in this life, and whether it did
+
+	complete bool // its rows are as wanted
+	due      bool // the status is to be reported
+	moved    bool // its VM is on another host now
+
+	empty                 time.Time // since when there is no VM
+	patchesGo, bridgeGoes bool      // for long enough
+}
+
+// stray is a patch port of the integration bridge that leads nowhere: its trunk's bridge is gone.
+type stray struct {
+	since time.Time
+	goes  bool // for long enough
+}
+
+// New makes the extension.
+func New(w *world.World) extension.Extension { return newTrunks(w, time.Now) }
+
+func newTrunks(w *world.World, now func() time.Time) *trunks {
+	return &trunks{
+		w: w, now: now, bridges: map[string]*bridge{}, parents: map[string]string{}, strays: map[string]*stray{}, recalled: map[string]memory{},
+		touched: map[string]bool{}, suspects: map[string]bool{}, busy: map[string]bool{},
+	}
+}
+
+// Name implements extension.Extension.
+func (*trunks) Name() string { return name }
+
+// Listens implements extension.Extension. Pushes of trunks say nothing that the rows do not: a trunk matters here when its bridge
+// is made.
+func (*trunks) Listens() extension.Listens {
+	return extension.Listens{Kinds: []neutron.Kind{neutron.KindSubPort}}
+}
+
+// Rows implements extension.Extension.
+func (t *trunks) Rows(b *ovsdb.Batch) {
+	for _, d := range b.Bridges {
+		for _, row := range []*ovsdb.Bridge{d.Old, d.New} {
+			if row != nil && isBridge(row.Name) {
+				t.touched[row.Name] = true
+			}
+		}
+	}
+	for _, d := range b.Ports {
+		if d.New != nil {
+			for _, id := range d.New.Interfaces {
+				t.look(t.w.View.Interface(id))
+			}
+		}
+	}
+	for _, d := range b.Interfaces {
+		t.look(d.Old)
+		t.look(d.New)
+	}
+}
+
+// look has an interface looked at that came, changed or went.
+func (t *trunks) look(i *ovsdb.Interface) {
+	if i == nil {
+		return
+	}
+	t.touchBridgeOf(i)
+	if isPatch(i.Name) {
+		peer := i.Options["peer"]
+		t.suspects[i.Name], t.suspects[peer] = true, true
+		t.touchBridgeOf(t.w.View.InterfaceByName(peer))
+	}
+}
+
+func (t *trunks) touchBridgeOf(i *ovsdb.Interface) {
+	if i == nil {
+		return
+	}
+	if p := t.w.View.PortOf(i.UUID); p != nil {
+		if b := t.w.View.BridgeOf(p.UUID); b != nil && isBridge(b.Name) {
+			t.touched[b.Name] = true
+		}
+	}
+}
+
+// Push implements extension.Extension. News of sub-ports have no revisions: if they do not fit what is known, or cross an answer,
+// the server is asked.
+func (t *trunks) Push(p *neutron.Push) error {
+	subs, err := neutron.DecodeAll[neutron.SubPort](p.Kind, p.Objects)
+	for _, sub := range subs {
+		b := t.bridges[bridgeName(sub.TrunkID)]
+		if b == nil {
+			continue // on another host
+		}
+		t.touched[b.name] = true
+		b.news++
+		if !b.told || !b.answered {
+			continue // the answer to come has it
+		}
+		at := slices.IndexFunc(b.trunk.SubPorts, func(s neutron.SubPort) bool { return s.PortID == sub.PortID })
+		switch {
+		case p.Event == neutron.Created && at < 0:
+			b.trunk.SubPorts = append(b.trunk.SubPorts, sub)
+			b.due = true
+		case p.Event == neutron.Deleted && at >= 0 && b.trunk.SubPorts[at] == sub:
+			b.trunk.SubPorts = slices.Delete(b.trunk.SubPorts, at, at+1)
+			b.forget(sub.PortID)
+			b.due = true
+		default:
+			b.answered = false
+		}
+	}
+	return err
+}
+
+func (b *bridge) forget(subPort string) {
+	delete(b.bound, subPort)
+	delete(b.macs, subPort)
+}
+
+// Doubt implements extension.Extension. A sub-port that the server did not bind gets another chance.
+func (t *trunks) Doubt() {
+	for name, b := range t.bridges {
+		b.news++
+		b.answered = false
+		maps.DeleteFunc(b.bound, func(_ string, ok bool) bool { return !ok })
+		t.touched[name] = true
+	}
+}
+
+// Settle implements extension.Extension.
+func (t *trunks) Settle(changed []world.Object) []world.Object {
+	for _, o := range changed {
+		if o.Kind != world.KindPort {
+			continue
+		}
+		if at, ok := t.parents[o.ID]; ok {
+			if p := t.w.Port(o.ID); p != nil && p.Wiring.State == world.Moved {
+				t.bridges[at].moved = true // until the VM is unplugged here
+				t.touched[at] = true
+			}
+		}
+	}
+	var out []world.Object
+	for name := range t.touched {
+		t.settle(name)
+		out = append(out, own(name))
+	}
+	for name := range t.suspects {
+		before := t.strays[name]
+		if !isStray(t.w.View, t.w.Config.IntegrationBridge, name) {
+			delete(t.strays, name)
+		} else if before == nil {
+			t.strays[name] = &stray{since: t.now()}
+		}
+		if before != nil {
+			out = append(out, own(name))
+		}
+	}
+	clear(t.touched)
+	clear(t.suspects)
+	return out
+}
+
+func own(id string) world.Object { return extension.Own(name, id) }
+
+// settle works out anew what follows for a bridge.
+func (t *trunks) settle(name string) {
+	b, row := t.bridges[name], t.w.View.BridgeByName(name)
+	if row == nil {
+		if b != nil {
+			delete(t.parents, b.parent.id)
+		}
+		delete(t.bridges, name)
+		delete(t.busy, name)
+		return
+	}
+	if b == nil {
+		b = &bridge{name: name, macs: map[string]neutron.MAC{}}
+		t.bridges[name] = b
+	}
+	p, occupied := parentOn(t.w.View, row)
+	if b.parent.iface != p.iface || b.parent.id != p.id {
+		t.plugged(b, p)
+	}
+	switch {
+	case occupied:
+		b.empty, b.patchesGo, b.bridgeGoes = time.Time{}, false, false
+	case b.empty.IsZero():
+		b.empty = t.now()
+	}
+	b.complete = false
+	if want, ok := t.wanted(b); ok && b.told {
+		tx := ovsdb.NewTx(t.w.View)
+		want.Add(tx, t.w.View)
+		_, err := tx.JSON()
+		b.complete = err == nil && tx.Len() == 0
+	}
+	if t.busy[name] = b.busy(); !t.busy[name] {
+		delete(t.busy, name)
+	}
+}
+
+// plugged begins a new life of the bridge: with a VM, another incarnation of it, or none. What is known of the trunk stays in force,
+// and is asked for again; its sub-ports have to be bound again.
+func (t *trunks) plugged(b *bridge, p parent) {
+	delete(t.parents, b.parent.id)
+	b.parent, b.answered, b.bound, b.due, b.moved = p, false, map[string]bool{}, true, false
+	b.life++
+	b.news++
+	if p.id == "" {
+		return
+	}
+	t.parents[p.id] = b.name
+	if b.trunk != nil && b.trunk.PortID != p.id {
+		b.trunk, b.told = nil, false
+	}
+	if m, ok := t.recalled[p.id]; ok && b.trunk == nil && bridgeName(m.Trunk) == b.name {
+		b.trunk = &neutron.Trunk{ID: m.Trunk, PortID: p.id, SubPorts: slices.Clone(m.SubPorts)}
+		maps.Copy(b.macs, m.MACs)
+	}
+	delete(t.recalled, p.id)
+}
+
+// learn takes what the server says about the trunk; nil if the parent has none that could be on this bridge.
+func (b *bridge) learn(now *neutron.Trunk) {
+	b.answered = true
+	if now == nil {
+		b.trunk, b.told = nil, false // what is there stays: it cannot be told whose it is
+		return
+	}
+	var before []neutron.SubPort
+	if b.trunk != nil {
+		before = b.trunk.SubPorts
+	}
+	for _, s := range before {
+		if !slices.Contains(now.SubPorts, s) {
+			b.due = true
+			b.forget(s.PortID)
+		}
+	}
+	b.due = b.due || now.Status != neutron.TrunkActive
+	b.trunk, b.told = now, true
+}
+
+// unbound lists the sub-ports that the server has to bind to this host.
+func (b *bridge) unbound() []neutron.SubPort {
+	if !b.told || !b.answered || b.parent.id == "" || b.moved {
+		return nil
+	}
+	var out []neutron.SubPort
+	for _, s := range b.trunk.SubPorts {
+		if _, asked := b.bound[s.PortID]; !asked {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// reportable says whether the trunk is all in place and the server has to be told. If the server could not bind a sub-port it knows
+// by itself how the trunk is.
+func (b *bridge) reportable() bool {
+	if !b.due || !b.complete || !b.answered || len(b.unbound()) > 0 || b.parent.id == "" || b.moved {
+		return false
+	}
+	return !slices.Contains(slices.Collect(maps.Values(b.bound)), false)
+}
+
+func (b *bridge) busy() bool {
+	return !b.empty.IsZero() || b.unanswered() || len(b.unbound()) > 0 || b.reportable()
+}
+
+func (b *bridge) unanswered() bool { return b.parent.id != "" && !b.answered }
+
+// wanted is what a bridge wants of the database, if anything.
+func (t *trunks) wanted(b *bridge) (pipeline.Row, bool) {
+	br := t.w.Config.IntegrationBridge
+	switch {
+	case !b.empty.IsZero():
+		return emptyRow{br, b.name, b.bridgeGoes}, b.patchesGo || b.bridgeGoes
+	case b.trunk == nil || b.parent.id == "" || b.moved:
+		return nil, false
+	}
+	row := trunkRow{integration: br, bridge: b.name, parent: b.parent, trunk: b.trunk.ID, sure: b.told, keep: map[string]bool{}}
+	for _, s := range b.trunk.SubPorts {
+		row.keep[s.PortID] = true
+		if mac, ok := b.macs[s.PortID]; ok {
+			row.subs = append(row.subs, subPort{s.PortID, mac, s.SegmentationID})
+		}
+	}
+	slices.SortFunc(row.subs, func(a, b subPort) int { return strings.Compare(a.id, b.id) })
+	return row, true
+}
+
+// Compile implements extension.Extension.
+func (t *trunks) Compile(o world.Object, want *pipeline.Want) {
+	id, ok := extension.Mine(name, o)
+	if !ok {
+		return
+	}
+	if b := t.bridges[id]; b != nil {
+		if row, ok := t.wanted(b); ok {
+			want.Rows = append(want.Rows, row)
+		}
+	}
+	if s := t.strays[id]; s != nil && s.goes {
+		want.Rows = append(want.Rows, strayRow{t.w.Config.IntegrationBridge, id})
+	}
+}
+
+// memory is what goes into the snapshot about a trunk.
+type memory struct {
+	Parent   string                 `json:"parent"`
+	Trunk    string                 `json:"trunk"`
+	SubPorts []neutron.SubPort      `json:"sub_ports"`
+	MACs     map[string]neutron.MAC `json:"macs"`
+}
+
+// Remember implements extension.Extension.
+func (t *trunks) Remember() any {
+	var all []memory
+	for _, name := range slices.Sorted(maps.Keys(t.bridges)) {
+		if b := t.bridges[name]; b.trunk != nil && b.parent.id != "" {
+			all = append(all, memory{b.parent.id, b.trunk.ID, slices.Clone(b.trunk.SubPorts), maps.Clone(b.macs)})
+		}
+	}
+	if all == nil {
+		return nil
+	}
+	return all
+}
+
+// Recall implements extension.Extension.
+func (t *trunks) Recall(data json.RawMessage) error {
+	var all []memory
+	if err := json.Unmarshal(data, &all); err != nil {
+		return err
+	}
+	for _, m := range all {
+		t.recalled[m.Parent] = m
+	}
+	return nil
+}
+
+// Explain implements extension.Extension.
+func (t *trunks) Explain(o world.Object) []string {
+	if o.Kind != world.KindPort {
+		return nil
+	}
+	for _, b := range t.bridges {
+		if b.parent.id == o.ID {
+			return b.explain()
+		}
+		if b.trunk == nil {
+			continue
+		}
+		for _, s := range b.trunk.SubPorts {
+			if s.PortID == o.ID {
+				return []string{fmt.Sprintf("trunk: sub-port of trunk %s, whose VM sends it under VLAN %d through %s", b.trunk.ID, s.SegmentationID, b.name)}
+			}
+		}
+	}
+	return nil
+}
+
+func (b *bridge) explain() []string {
+	switch {
+	case b.trunk == nil && !b.answered:
+		return []string{"trunk: plugged into " + b.name + "; the server has not told yet whose bridge that is"}
+	case b.trunk == nil:
+		return []string{"trunk: plugged into " + b.name + ", but the server knows no trunk of this port there"}
+	}
+	out := []string{fmt.Sprintf("trunk: parent of trunk %s on %s, with %d sub-ports", b.trunk.ID, b.name, len(b.trunk.SubPorts))}
+	for _, s := range b.trunk.SubPorts {
+		line := fmt.Sprintf("trunk: VLAN %d is sub-port %s", s.SegmentationID, s.PortID)
+		if ok, asked := b.bound[s.PortID]; asked && !ok {
+			line += ", which the server could not bind"
+		} else if !asked {
+			line += ", which the server has not bound yet"
+		}
+		out = append(out, line)
+	}
+	return out
+}
