@@ -4,7 +4,7 @@ E2E = CGO_ENABLED=1 $(GO) test -race -count 1 -timeout 45m -tags e2e -v $(TESTFL
 .PHONY: e2e e2e-groups e2e-qos e2e-blink faults soak explain-faults on-call
 
 e2e: build ## real packets between VMs: wiring on three hosts, every network type, DHCP, isolation; then security groups; prints tables (root)
-	$(E2E) -run 'TestWiring|TestGroups|TestQoS' ./e2e/
+	$(E2E) -run 'TestWiring|TestGroups|TestQoS|TestTrunk' ./e2e/
 
 e2e-groups: build ## security groups alone: every rule kind, forged frames, fail closed, revoked connections (root; PATCHBAY_E2E_AGENT=python)
 	$(E2E) -run TestGroups ./e2e/
@@ -15,6 +15,10 @@ e2e-routers: build ## a distributed router with Debian's layer-3 agent on three 
 
 e2e-qos: build ## quality of service: marks in a capture, packet rates and bandwidth under load, a restart; prints a table (root)
 	$(E2E) -run TestQoS ./e2e/
+
+.PHONY: e2e-trunk
+e2e-trunk: build ## a VM with a trunk: three networks by VLAN sub-interfaces, nothing else; restarts, a dead switch, re-plugged (root; PATCHBAY_E2E_AGENT=python)
+	$(E2E) -run TestTrunk ./e2e/
 
 e2e-blink: build ## probes at 1 kHz through PATCHBAY_BLINK_UPDATES=200 updates, Patchbay and the Python agent (root; PATCHBAY_BLINK_AGENTS=patchbay)
 	$(GO) test -count 1 -timeout 45m -tags e2e -v -run TestBlink $(TESTFLAGS) ./e2e/

@@ -185,7 +185,7 @@ func (x *faults) fault(name string, most limit, happens func()) {
 			happens()
 			x.wait(2 * time.Second)
 		})
-		x.row.changed = x.youngerThan(time.Since(began)) + vanished(before, x.allFlows())
+		x.row.changed = x.youngerThan(x.t, time.Since(began)) + vanished(before, x.allFlows())
 		list := x.calls.since(began, 0)
 		x.row.calls, x.row.peak = len(list), peak(list)
 		x.rows = append(x.rows, x.row)
@@ -299,13 +299,14 @@ func (x *faults) withoutServer(happens func()) {
 var duration = regexp.MustCompile(`duration=([0-9.]+)s`)
 
 // youngerThan counts the flows that were made or changed within a time.
-func (x *faults) youngerThan(age time.Duration) int {
+func (c *cloud) youngerThan(t *testing.T, age time.Duration) int {
+	t.Helper()
 	n := 0
-	for _, h := range x.l.Hosts() {
+	for _, h := range c.l.Hosts() {
 		for _, br := range bridges {
-			text, err := h.Switch().Ofctl(x.ctx, "-O", "OpenFlow14", "dump-flows", br)
+			text, err := h.Switch().Ofctl(c.ctx, "-O", "OpenFlow14", "dump-flows", br)
 			if err != nil {
-				x.t.Fatal(err)
+				t.Fatal(err)
 			}
 			for line := range strings.SplitSeq(text, "\n") {
 				m := duration.FindStringSubmatch(line)

@@ -101,22 +101,22 @@ func (external) ToNetworkUpdateMap() (map[string]any, error) {
 	return map[string]any{"network": map[string]any{"router:external": true}}, nil
 }
 
-func (r *routed) network4(t *testing.T, n lab.Network) *network {
+func (c *cloud) network4(t *testing.T, n lab.Network) *network {
 	t.Helper()
-	made, err := r.l.CreateNetwork(r.ctx, n)
+	made, err := c.l.CreateNetwork(c.ctx, n)
 	if err != nil {
 		t.Fatal(err)
 	}
 	out := &network{Network: made}
-	r.nets = append(r.nets, out)
+	c.nets = append(c.nets, out)
 	return out
 }
 
-func (r *routed) vm4(t *testing.T, n *network, name string, host int, ip string) *vm {
+func (c *cloud) vm4(t *testing.T, n *network, name string, host int, ip string) *vm {
 	t.Helper()
 	v := &vm{net: n, name: name, host: host, v4: ip}
 	var err error
-	v.VM, err = r.l.Host(host).Plug(r.ctx, lab.Port{NetworkID: n.ID, Name: name, Extra: map[string]any{
+	v.VM, err = c.l.Host(host).Plug(c.ctx, lab.Port{NetworkID: n.ID, Name: name, Extra: map[string]any{
 		"fixed_ips": []map[string]string{{"subnet_id": n.SubnetID, "ip_address": ip}},
 	}})
 	if err == nil {
@@ -130,15 +130,15 @@ func (r *routed) vm4(t *testing.T, n *network, name string, host int, ip string)
 }
 
 // marked pings with a token in the packets, until there is an answer, then count times more. All of them must come back.
-func (r *routed) marked(t *testing.T, from *vm, to string, k token, count int) {
+func (c *cloud) marked(t *testing.T, from *vm, to string, k token, count int) {
 	t.Helper()
 	var out []byte
 	var err error
 	ping := func(n int) bool {
-		out, err = from.Command(r.ctx, "ping", "-c", fmt.Sprint(n), "-i", "0.02", "-W", "1", "-s", "64", "-p", hex.EncodeToString(k.bytes()), to).CombinedOutput()
+		out, err = from.Command(c.ctx, "ping", "-c", fmt.Sprint(n), "-i", "0.02", "-W", "1", "-s", "64", "-p", hex.EncodeToString(k.bytes()), to).CombinedOutput()
 		return err == nil
 	}
-	if !r.eventually(settled, func() bool { return ping(1) }) {
+	if !c.eventually(settled, func() bool { return ping(1) }) {
 		t.Fatalf("no answer from %s to %s: %v\n%s", to, from.name, err, out)
 	}
 	if !ping(count) {

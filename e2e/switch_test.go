@@ -29,13 +29,13 @@ func learnt(line string) bool {
 
 // flows are the flows of a host as ovs-ofctl writes them, by bridge, without learnt ones. Ports are written by their names:
 // one that is made anew gets another number. It is nil when the switch is away.
-func (x *faults) flows(h *lab.Host) map[string][]string { return x.dump(h, "--names") }
+func (c *cloud) flows(h *lab.Host) map[string][]string { return c.dump(h, "--names") }
 
-func (x *faults) dump(h *lab.Host, flags ...string) map[string][]string {
+func (c *cloud) dump(h *lab.Host, flags ...string) map[string][]string {
 	out := map[string][]string{}
 	for _, br := range bridges {
 		args := append([]string{"-O", "OpenFlow14", "dump-flows", "--no-stats"}, flags...)
-		text, err := h.Switch().Ofctl(x.ctx, append(args, br)...)
+		text, err := h.Switch().Ofctl(c.ctx, append(args, br)...)
 		if err != nil {
 			return nil
 		}

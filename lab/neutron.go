@@ -111,7 +111,7 @@ func (l *Lab) NetworkNamed(ctx context.Context, n Network) (Network, error) {
 	return n, nil
 }
 
-// Port is a port to be created or plugged. With ID it is one that exists, and only the ID counts.
+// Port is a port to be created or plugged. With ID it is one that exists, and neither NetworkID nor Extra count.
 type Port struct {
 	ID        string
 	NetworkID string
@@ -119,6 +119,8 @@ type Port struct {
 	Name string
 	// Extra are further attributes of the API, such as "port_security_enabled": false.
 	Extra map[string]any
+	// Bridge is the one to plug it into, such as that of a trunk; empty means the integration bridge.
+	Bridge string
 }
 
 func (p Port) body(host string) body {

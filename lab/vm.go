@@ -3,6 +3,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,7 +27,7 @@ const (
 	pingTimeout = 30 * time.Second
 )
 
-// VM is a network namespace whose eth0 is plugged into br-int of a host.
+// VM is a network namespace whose eth0 is plugged into a bridge of a host.
 type VM struct {
 	Name   string   `json:"name"`
 	Host   string   `json:"host"`
@@ -35,6 +36,7 @@ type VM struct {
 	PortID string   `json:"port_id"`
 	MAC    string   `json:"mac"`
 	IPs    []string `json:"ips"`
+	Bridge string   `json:"bridge,omitempty"` // br-int when empty
 
 	lab *Lab
 }
@@ -79,7 +81,7 @@ func (h *Host) Plug(ctx context.Context, p Port) (*VM, error) {
 	if err != nil {
 		return nil, err
 	}
-	vm := VM{Name: p.Name, Host: h.name, Tap: tapName(port.ID), PortID: port.ID, MAC: port.MACAddress, lab: h.lab}
+	vm := VM{Name: p.Name, Host: h.name, Tap: tapName(port.ID), PortID: port.ID, MAC: port.MACAddress, Bridge: p.Bridge, lab: h.lab}
 	if vm.Name == "" {
 		vm.Name = port.ID[:8]
 	}
@@ -168,18 +170,22 @@ func (vm *VM) plug(ctx context.Context, h *Host, addresses []string) error {
 			return err
 		}
 	}
-	_, err := h.Switch().Vsctl(ctx, append(ensureIntegrationBridge(), addPort(vm.Tap, vm.PortID, vm.MAC)...)...)
+	_, err := h.Switch().Vsctl(ctx, append(ensureBridge(vm.bridge()), addPort(vm.bridge(), vm.Tap, vm.PortID, vm.MAC)...)...)
 	return err
 }
 
-// ensureIntegrationBridge does what os-vif does before it plugs: an agent may come later.
-func ensureIntegrationBridge() []string {
-	return []string{"--may-exist", "add-br", "br-int", "--", "set", "Bridge", "br-int", "datapath_type=netdev"}
+func (vm *VM) bridge() string { return cmp.Or(vm.Bridge, integration) }
+
+const integration = "br-int"
+
+// ensureBridge does what os-vif does before it plugs: an agent may come later.
+func ensureBridge(name string) []string {
+	return []string{"--may-exist", "add-br", name, "--", "set", "Bridge", name, "datapath_type=netdev"}
 }
 
-func addPort(tap, portID, mac string, more ...string) []string {
+func addPort(bridge, tap, portID, mac string, more ...string) []string {
 	return append([]string{
-		"--", "--may-exist", "add-port", "br-int", tap, "--", "set", "Interface", tap,
+		"--", "--may-exist", "add-port", bridge, tap, "--", "set", "Interface", tap,
 		"external_ids:iface-id=" + portID, `external_ids:attached-mac="` + mac + `"`,
 		"external_ids:iface-status=active", "external_ids:vm-uuid=" + portID,
 	}, more...)
@@ -191,7 +197,7 @@ func (vm *VM) Unplug(ctx context.Context, deletePort bool) error {
 	if err != nil {
 		return err
 	}
-	if _, err := h.Switch().Vsctl(ctx, "--if-exists", "del-port", "br-int", vm.Tap); err != nil {
+	if _, err := h.Switch().Vsctl(ctx, "--if-exists", "del-port", vm.Tap); err != nil {
 		return err
 	}
 	have, err := links(ctx, h.netns)
@@ -267,9 +273,9 @@ func (h *Host) UnplugMany(ctx context.Context, list []ports.Port) error {
 
 // PlugInto plugs ports that nobody will send packets through into a switch, as internal interfaces, in one transaction.
 func PlugInto(ctx context.Context, sw *vswitch.Switch, list []ports.Port) error {
-	args := ensureIntegrationBridge()
+	args := ensureBridge(integration)
 	for _, p := range list {
-		args = append(args, addPort(tapName(p.ID), p.ID, p.MACAddress, "type=internal", `mac="`+p.MACAddress+`"`)...)
+		args = append(args, addPort(integration, tapName(p.ID), p.ID, p.MACAddress, "type=internal", `mac="`+p.MACAddress+`"`)...)
 	}
 	if _, err := sw.Vsctl(ctx, args...); err != nil {
 		return fmt.Errorf("plugging %d ports: %w", len(list), err)

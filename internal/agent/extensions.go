@@ -200,9 +200,9 @@ func (a *Agent) taskDone(e taskEnded) {
 // idle says whether no extension waits for anything.
 func (x *extensions) idle() bool {
 	now := time.Now()
-	later := func(t extension.Task) bool { return t.At.After(now) }
+	isDue := func(t extension.Task) bool { return !t.At.After(now) }
 	return len(x.running) == 0 && !slices.ContainsFunc(x.Set, func(e extension.Extension) bool {
-		return len(e.Missing()) > 0 || len(slices.DeleteFunc(e.Due(), later)) > 0
+		return len(e.Missing()) > 0 || slices.ContainsFunc(e.Due(), isDue)
 	})
 }
 

@@ -52,8 +52,10 @@ type host struct {
 	// The server.
 	trunks  map[string]*neutron.Trunk // by parent
 	refuses map[string]bool           // sub-ports that it does not bind
+	macs    map[string]neutron.MAC    // of sub-ports; those that are missing follow from the id
 	away    bool
 	calls   []string
+	words   []string // the calls as recordings spell them
 }
 
 func newHost(t *testing.T) *host {
@@ -64,7 +66,7 @@ func newHost(t *testing.T) *host {
 		Ports:       []ovsdb.Diff[ovsdb.Port]{{New: &ovsdb.Port{UUID: "port", Name: "br-int", Interfaces: []ovsdb.UUID{"interface"}}}},
 		Interfaces:  []ovsdb.Diff[ovsdb.Interface]{{New: &ovsdb.Interface{UUID: "interface", Name: "br-int", OFPort: &one}}},
 	}
-	h := &host{t: t, now: time.Unix(1e9, 0), db: ovsdb.NewRehearsal(initial), trunks: map[string]*neutron.Trunk{}, refuses: map[string]bool{}}
+	h := &host{t: t, now: time.Unix(1e9, 0), db: ovsdb.NewRehearsal(initial), trunks: map[string]*neutron.Trunk{}, refuses: map[string]bool{}, macs: map[string]neutron.MAC{}}
 	h.db.OnCommit = func(b *ovsdb.Batch) { h.rows(b) }
 	h.boot(initial)
 	return h
@@ -204,8 +206,12 @@ func (h *host) Call(_ context.Context, target messaging.Target, method string, a
 		bound, names := map[string][]neutron.BoundSubPort{}, []string{}
 		for _, s := range all["subports"].([]neutron.SubPort) {
 			names = append(names, s.PortID[:1])
-			if !h.refuses[s.PortID] {
-				bound[s.TrunkID] = append(bound[s.TrunkID], neutron.BoundSubPort{ID: s.PortID, MAC: macOf(s.PortID)})
+			mac, ok := h.macs[s.PortID]
+			if !ok {
+				mac = macOf(s.PortID)
+			}
+			if h.word("update_subport_bindings port=%s", s.PortID); !h.refuses[s.PortID] {
+				bound[s.TrunkID] = append(bound[s.TrunkID], neutron.BoundSubPort{ID: s.PortID, MAC: mac})
 			}
 			for _, tr := range h.trunks {
 				if tr.ID == s.TrunkID {
@@ -222,6 +228,7 @@ func (h *host) Call(_ context.Context, target messaging.Target, method string, a
 				tr.Status = all["status"].(string)
 			}
 		}
+		h.word("update_trunk_status %s status=%s", all["trunk_id"], all["status"])
 		h.calls = append(h.calls, fmt.Sprintf("%s:%s %.8s %s", target.Namespace, method, all["trunk_id"], all["status"]))
 		return nil
 	}
@@ -230,6 +237,11 @@ func (h *host) Call(_ context.Context, target messaging.Target, method string, a
 		return err
 	}
 	return json.Unmarshal(data, result)
+}
+
+// word takes down a call as recordings spell it.
+func (h *host) word(format string, args ...any) {
+	h.words = append(h.words, "call "+fmt.Sprintf(format, args...))
 }
 
 // The loop.

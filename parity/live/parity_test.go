@@ -268,6 +268,9 @@ func (c *cloud) playConfig(t *testing.T, kind lab.AgentKind, cfg *config, list [
 	}
 }
 
+// firstRound is how long the Python agent, alive in the API already, takes for its first round.
+const firstRound = 5 * time.Second
+
 // begin starts the agents of a configuration and waits until they rest.
 func (c *cloud) begin(ctx context.Context, kind lab.AgentKind, cfg *config) (*result, error) {
 	began := time.Now()
@@ -276,9 +279,8 @@ func (c *cloud) begin(ctx context.Context, kind lab.AgentKind, cfg *config) (*re
 	}
 	p := c.newPlay(kind, cfg.start())
 	p.steps = []string{"agents start"}
-	// The Python agent is alive in the API some seconds before its first round is over.
 	if kind == lab.Python {
-		if err := wait(ctx, 5*time.Second); err != nil {
+		if err := wait(ctx, firstRound); err != nil {
 			return nil, err
 		}
 	}

@@ -65,8 +65,8 @@ type thing struct {
 	tap, mac string
 	shown    string // address that stands for mac in snapshots and recordings, if the server chose it
 	host     int
-	subnets  []attrs // for networks
-	bridge   string  // for trunks
+	subnets  []attrs  // for networks
+	trunk    []string // names of the bridge and patches that stand for it in a trunk
 }
 
 // play is one scenario being played.
@@ -272,12 +272,9 @@ func (p *play) names(h *host) *parity.Names {
 		n.Text(t.id, t.name)
 		if t.tap != "" {
 			n.Text(t.tap, "tap-"+t.name)
-			for _, patch := range []string{"tpi-", "tpt-", "spi-", "spt-"} {
-				n.Text(patch+t.id[:11], patch+t.name)
-			}
 		}
-		if t.bridge != "" {
-			n.Text(t.bridge, "tbr-"+t.name)
+		for _, name := range t.trunk {
+			n.Text(name, name[:4]+t.name)
 		}
 		if t.shown != "" {
 			n.Text(t.mac, t.shown)
@@ -293,6 +290,9 @@ func (p *play) recordedNames() map[string]string {
 		names[p.canon.Text(t.id)] = t.name
 		if t.tap != "" {
 			names[p.canon.Text(t.tap)] = "tap-" + t.name
+		}
+		for _, name := range t.trunk {
+			names[p.canon.Text(name)] = name[:4] + t.name
 		}
 	}
 	for _, h := range p.cloud.hosts {
