@@ -67,8 +67,8 @@ integration: build ## tests against real RabbitMQ, Open vSwitch, neutron-server 
 # A fixed seed judges a change by what it changes; SEED=0 looks for new histories.
 HISTORIES ?= 500
 SEED ?= 1
-histories: ## HISTORIES=500 random histories of events end in the same flows as a fresh start (SEED=0: new ones)
-	@set -o pipefail; $(GO) test -count 1 -timeout 60m -json -run History ./internal/pipeline -rapid.checks=$(HISTORIES) -rapid.seed=$(SEED) | $(TESTSUM)
+histories: ## HISTORIES=500 random histories of events end in the same flows, meters and rows as a fresh start (SEED=0: new ones)
+	@set -o pipefail; $(GO) test -count 1 -timeout 60m -json -run History ./internal/pipeline ./internal/extension ./internal/qos -rapid.checks=$(HISTORIES) -rapid.seed=$(SEED) | $(TESTSUM)
 
 CRASHES ?= 500
 crashes: ## CRASHES=500 crashes of an agent in random histories: flows end right, never empty or open in between (SEED=0: new ones)

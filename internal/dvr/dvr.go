@@ -33,9 +33,9 @@ type routing struct {
 	extension.Nothing
 	w *world.World
 
-	mac   neutron.MAC          // this host's router address; zero until the server has said it
-	macs  map[neutron.MAC]bool // those of other hosts
-	asked bool                 // the server's list is current
+	mac     neutron.MAC          // this host's router address; zero until the server has said it
+	macs    map[neutron.MAC]bool // those of other hosts
+	current bool                 // the list is the server's, and every change of it is heard
 
 	ports   map[string]role    // what ports are to routing, by id
 	subnets map[string]*subnet // with a router's interface or a SNAT port here
@@ -87,6 +87,7 @@ func (r *routing) Cast(method string, args []byte) error {
 		return fmt.Errorf("decoding %s: %w", method, err)
 	}
 	r.learn(m.MACs)
+	r.current = true
 	return nil
 }
 
@@ -131,7 +132,7 @@ func host(mac neutron.MAC) world.Object { return extension.Own(name, mac.String(
 
 // Doubt implements extension.Extension.
 func (r *routing) Doubt() {
-	r.asked = false
+	r.current = false
 	for _, s := range r.subnets {
 		s.answered = false
 	}
@@ -272,7 +273,7 @@ var errNoAddress = errors.New("the server has no router address for this host")
 // asking for its address makes one.
 func (r *routing) Due() []extension.Task {
 	var out []extension.Task
-	if !r.asked {
+	if !r.current || r.mac == (neutron.MAC{}) {
 		self := r.w.Config.Host
 		out = append(out, extension.Task{ID: taskList, Run: func(ctx context.Context, s *neutron.Server) (any, error) {
 			all, err := s.DVRAddresses(ctx)
@@ -303,8 +304,15 @@ func (r *routing) Done(id string, result any, err error) {
 		return // the task is still due
 	}
 	if id == taskList {
-		r.asked = true
-		r.learn(result.([]neutron.DVRMAC))
+		all := result.([]neutron.DVRMAC)
+		if r.current { // what was sent to all hosts since the question is newer, and complete but for a host that has just asked
+			all = slices.DeleteFunc(all, func(m neutron.DVRMAC) bool { return m.Host != r.w.Config.Host })
+			for mac := range r.macs {
+				all = append(all, neutron.DVRMAC{MAC: mac})
+			}
+		}
+		r.learn(all)
+		r.current = true
 		return
 	}
 	subnet := strings.TrimPrefix(id, taskSubnet)

@@ -342,6 +342,24 @@ func TestHostsComeAndGo(t *testing.T) {
 	}
 }
 
+// An answer that was given before the news of another host, and arrives after them, does not undo them.
+func TestAnswerOvertakenByNews(t *testing.T) {
+	c := newCloud(t)
+	c.start()
+	old := []neutron.DVRMAC{{Host: "hv1", MAC: macOf("me")}, {Host: "hv2", MAC: macOf("you")}}
+	if err := c.r.Cast("dvr_mac_address_update", []byte(`{"dvr_macs":[{"host":"hv3","mac_address":"`+macOf("her").String()+`"}]}`)); err != nil {
+		t.Fatal(err)
+	}
+	if len(due(c.r)) == 0 {
+		t.Error("this host's own address is not asked for")
+	}
+	c.r.Done(taskList, old, nil)
+	c.settle()
+	if !c.r.macs[macOf("her")] || c.r.macs[macOf("you")] || c.r.mac != macOf("me") || len(due(c.r)) != 0 {
+		t.Errorf("own %v, others %v, due %v", c.r.mac, c.r.macs, due(c.r))
+	}
+}
+
 // What was remembered gives the same flows without a server.
 func TestMemory(t *testing.T) {
 	tell := func(c *cloud) {
