@@ -90,12 +90,22 @@ func (w *flowWriter) match(m openflow.Match) string {
 	return strings.Join(parts, ",")
 }
 
-// transient is the table of br-int in which frames are told by their destination and VLAN, which may be that of the wire.
-const transient = 60
+// Tables of br-int: in transient frames are told by their destination and VLAN, which may be that of the wire; in fromPhysical
+// it is always that, since the frames have just come from there.
+const (
+	transient    = 60
+	fromPhysical = 2
+)
 
 // segmentation tells whether a VLAN that no patch port names is one of the wire all the same: it is not a local one.
 func (w *flowWriter) segmentation(t openflow.Term) bool {
-	if w.table != transient || t.Field != openflow.VLANVID || t.Value.Lo&openflow.VLANPresent == 0 {
+	if t.Field != openflow.VLANVID || t.Value.Lo&openflow.VLANPresent == 0 {
+		return false
+	}
+	if w.bridge == "br-int" && w.table == fromPhysical {
+		return true
+	}
+	if w.table != transient {
 		return false
 	}
 	_, local := w.vlans[uint16(t.Value.Lo&^openflow.VLANPresent)]

@@ -340,7 +340,7 @@ func (r *routing) Remember() any {
 	m := memory{MAC: r.mac, Gateways: map[string]neutron.MAC{}}
 	m.Others = slices.SortedFunc(maps.Keys(r.macs), func(a, b neutron.MAC) int { return slices.Compare(a[:], b[:]) })
 	for id, s := range r.subnets {
-		if s.told != (neutron.MAC{}) {
+		if s.told != (neutron.MAC{}) && len(s.ports) > 0 { // not what an earlier run knew and nobody needs any more
 			m.Gateways[id] = s.told
 		}
 	}

@@ -372,12 +372,12 @@ func TestMemory(t *testing.T) {
 	tell(c)
 	c.r.Done(taskSubnet+"s4", macOf("far"), nil)
 	c.settle()
-	memory, err := c.set.Remember()
+	remembered, err := c.set.Remember()
 	if err != nil {
 		t.Fatal(err)
 	}
 	again := newCloud(t)
-	if err := again.set.Recall(memory); err != nil {
+	if err := again.set.Recall(remembered); err != nil {
 		t.Fatal(err)
 	}
 	again.start("sn4", "gwv")
@@ -387,6 +387,14 @@ func TestMemory(t *testing.T) {
 	}
 	if len(due(again.r)) != 2 {
 		t.Errorf("what is recalled is not asked for again: %v", due(again.r))
+	}
+	gone := newCloud(t)
+	if err := gone.set.Recall(remembered); err != nil {
+		t.Fatal(err)
+	}
+	gone.start()
+	if m := gone.r.Remember().(memory); len(m.Gateways) != 0 {
+		t.Errorf("gateways of subnets without ports are remembered for ever: %v", m.Gateways)
 	}
 	var report neutron.Configurations
 	if again.r.Report(&report); !report.InDistributedMode {

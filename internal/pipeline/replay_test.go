@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/patchbay-sdn/patchbay/internal/dvr"
 	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
@@ -103,6 +104,7 @@ type replay struct {
 	db      *parity.Database
 	objects *parity.Objects
 	groups  *groups
+	routers routers
 	flows   map[world.Object][]pipeline.Flow
 	meters  map[world.Object][]pipeline.Meter
 	makers  []extension.New
@@ -145,13 +147,17 @@ func newReplay(t *testing.T, r *parity.Recording, host string) *replay {
 		}
 	}
 	var makers []extension.New
+	if option("agent.enable_distributed_routing") == "true" {
+		makers = append(makers, dvr.New)
+		cfg.ARPResponder = cfg.L2Population // as package options has it
+	}
 	for _, name := range strings.FieldsFunc(option("agent.extensions"), func(r rune) bool { return r == ',' }) {
 		makers = append(makers, map[string]extension.New{"qos": qos.New}[name])
 	}
 	w := newWorld(cfg)
 	return &replay{
 		meters: map[world.Object][]pipeline.Meter{}, makers: makers, set: extension.Make(w, makers),
-		t: t, r: r, host: host, w: w, db: parity.NewDatabase(), objects: parity.NewObjects(), groups: newGroups(), flows: map[world.Object][]pipeline.Flow{},
+		t: t, r: r, host: host, w: w, db: parity.NewDatabase(), objects: parity.NewObjects(), groups: newGroups(), routers: routers{}, flows: map[world.Object][]pipeline.Flow{},
 		s: &pipeline.Settings{DatapathType: "netdev", MACTableSize: 50000, VXLANPort: 4789, DontFragment: true},
 	}
 }
@@ -178,6 +184,7 @@ func (h *replay) play(events []parity.Event) {
 		if err := h.groups.apply(e); err != nil {
 			h.t.Fatal(err)
 		}
+		h.routers.apply(e)
 		if !slices.Contains(e.Hosts, h.host) {
 			continue
 		}
@@ -217,6 +224,8 @@ func (h *replay) cast(e parity.Event) {
 		h.w.FDBRemove(m)
 	case *neutron.FDBChange:
 		h.w.FDBChange(m)
+	default:
+		err = h.set.Cast(e.Cast, e.Args)
 	}
 	if err != nil {
 		h.t.Fatal(err)
@@ -293,6 +302,11 @@ func (h *replay) answerExtensions() bool {
 			if err := e.Answer(item.Kind, []string{item.ID}, found); err != nil {
 				h.t.Fatal(err)
 			}
+		}
+		for _, task := range e.Due() {
+			result, err := task.Run(h.t.Context(), neutron.NewServer(h.routers, h.host))
+			e.Done(task.ID, result, err)
+			busy = busy || err == nil
 		}
 	}
 	return busy

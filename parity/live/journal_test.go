@@ -55,6 +55,7 @@ func newJournal() *journal {
 // consumed are the topics an agent listens to, without the versions of object topics.
 var consumed = []string{
 	"q-agent-notifier-tunnel-update", "q-agent-notifier-tunnel-delete", "q-agent-notifier-l2population-update",
+	"q-agent-notifier-dvr-update",
 	"neutron-vo-Port", "neutron-vo-Network", "neutron-vo-SecurityGroup", "neutron-vo-SecurityGroupRule", "neutron-vo-AddressGroup",
 	"neutron-vo-QosPolicy", "neutron-vo-SubPort",
 }

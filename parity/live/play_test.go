@@ -11,6 +11,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/lab"
@@ -27,6 +28,9 @@ type config struct {
 	own       map[string][]string
 	// use is played when the agents have started, for flows that the first port brings and the last one leaves.
 	use []step
+	// leaves are tables of the integration bridge that hold nothing at rest and in which the Python agent leaves flows of what
+	// is gone. They are emptied after a scenario, so that its agents need not start anew.
+	leaves []string
 }
 
 func (c *config) options(host string) []string {
@@ -104,7 +108,9 @@ func (c *cloud) newPlay(kind lab.AgentKind, s *scenario) *play {
 		h.remember()
 		h.mu.Unlock()
 		p.canon.Pair(h.LocalIP(), recordedIP(h.LocalIP()))
-		p.canon.Pair(c.routerMACs[h.Name()], recordedRouterMAC(h.Name()))
+		mac := c.routerMACs[h.Name()]
+		p.canon.Pair(mac, recordedRouterMAC(h.Name()))
+		p.canon.Pair(strings.ToUpper(strings.ReplaceAll(mac, ":", "-")), recordedRouterMAC(h.Name())) // as the server writes it
 	}
 	p.canon.Pair(c.spareIP(), recordedIP(c.spareIP()))
 	return p

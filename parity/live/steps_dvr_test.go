@@ -154,6 +154,9 @@ func routersOn(host int, mode string) step {
 		}
 		err = c.Call(ctx, messaging.Target{Topic: "q-reports-plugin", Version: "1.0"}, "report_state",
 			map[string]any{"agent_state": map[string]any{"agent_state": state}, "time": time.Now().UTC().Format("2006-01-02T15:04:05.000000")}, nil)
+		if err == nil { // at this the server decides which host leads a router's packets to the outside
+			err = c.Call(ctx, messaging.Target{Topic: "q-l3-plugin", Version: "1.0"}, "get_router_ids", map[string]any{"host": name}, nil)
+		}
 		if err == nil {
 			err = c.Call(ctx, messaging.Target{Topic: "q-l3-plugin", Version: "1.0"}, "sync_routers", map[string]any{"host": name, "router_ids": nil}, nil)
 		}
