@@ -140,6 +140,7 @@ type Agent struct {
 	extensions    extensions
 	memory        memory
 	resyncing     resyncing
+	database      database
 	links         map[string]bool // bridges with a supervised connection
 	tunnels       map[string]tunnelState
 	tunnelRetries retries[string]
@@ -159,7 +160,8 @@ func New(cfg Config, sw Switch, open func(onEvent func(messaging.Event)) (Broker
 		asked: make(chan func()), ended: make(chan struct{}), seen: newSeen(),
 		report: reporting{start: true}, repeats: repeats{every: repeatEvery}, wiring: newWiring(), ports: newPorts(),
 		filters: newFilters(), tracking: newTracking(), resyncing: resyncing{networks: map[world.SegmentKey]bool{}},
-		links: map[string]bool{}, tunnels: map[string]tunnelState{}, tunnelRetries: retries[string]{},
+		database: database{failed: retries[string]{}},
+		links:    map[string]bool{}, tunnels: map[string]tunnelState{}, tunnelRetries: retries[string]{},
 	}
 	a.log = slog.New(recording{cfg.Log.Handler(), &a.recorder})
 	a.extensions = newExtensions(extension.Make(a.world, cfg.Extensions))
@@ -318,6 +320,8 @@ func (a *Agent) event(ctx context.Context, e any) {
 		a.markedListed(ctx, e)
 	case unmarked:
 		a.markedReleased(e)
+	case databaseAsked:
+		a.databaseAnswered(e)
 	case pulled:
 		a.objectsCame(e)
 	case taskEnded:

@@ -4,7 +4,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"slices"
 	"time"
@@ -12,7 +11,6 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/openflow"
-	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
 
 // extensions are the capabilities beside the core, and where their questions and tasks stand. It is owned by the loop.
@@ -88,7 +86,7 @@ func (a *Agent) tend(ctx context.Context) {
 		}
 		for _, errands := range missing {
 			for _, question := range x.questions(errands) {
-				if x.pulls < maxAsking {
+				if x.pulls < maxAsking && !a.database.away {
 					a.pull(ctx, question)
 				}
 			}
@@ -160,8 +158,8 @@ func (a *Agent) objectsCame(e pulled) {
 		ids[i] = errand.id
 	}
 	ext, kind := x.Set[e.errands[0].extension], e.errands[0].kind
-	var refused *messaging.RemoteError
-	if errors.As(e.err, &refused) && len(e.errands) > 1 {
+	a.heard(e.err)
+	if refused(e.err) && len(e.errands) > 1 {
 		for _, errand := range e.errands {
 			x.alone[errand] = true // one of them may be what the server stumbles over
 			x.retries[errand] = retry{at: now}
@@ -170,7 +168,7 @@ func (a *Agent) objectsCame(e pulled) {
 	}
 	if e.err != nil {
 		for _, errand := range e.errands {
-			x.retries.fail(errand, now)
+			x.retries.unanswered(errand, now, e.err)
 		}
 		a.repeats.log(a.log, slog.LevelWarn, notTold, "extension", ext.Name(), "kind", string(kind), "first", ids[0], "of", len(ids), "err", e.err)
 		return
@@ -188,7 +186,7 @@ func (a *Agent) objectsCame(e pulled) {
 func (a *Agent) taskDone(e taskEnded) {
 	x := &a.extensions
 	delete(x.running, e.errand)
-	x.retries.fail(e.errand, time.Now())
+	x.retries.unanswered(e.errand, time.Now(), e.err)
 	ext := x.Set[e.errand.extension]
 	if e.err != nil {
 		a.repeats.log(a.log, slog.LevelWarn, taskFailed, "extension", ext.Name(), "task", e.errand.id, "err", e.err)

@@ -231,6 +231,8 @@ func (r *region) Call(ctx context.Context, target messaging.Target, method strin
 		return messaging.ErrTimeout
 	case 1:
 		return &messaging.RemoteError{Class: "DBError", Message: "deadlock"}
+	case 2:
+		return &messaging.RemoteError{Class: "DBConnectionError", Message: "Can't connect"}
 	}
 	all, _ := args.(map[string]any)
 	r.mu.Lock()

@@ -50,7 +50,7 @@ const maxGroupsPerCall = 10
 
 // askItems asks the server for what filters need and it has not told yet, many items at a time.
 func (a *Agent) askItems(ctx context.Context) {
-	if a.versions == nil || a.filters.asking >= maxAsking && a.filters.checking > 0 {
+	if a.versions == nil || a.database.away || a.filters.asking >= maxAsking && a.filters.checking > 0 {
 		return
 	}
 	now, versions := time.Now(), a.versions // the loop's
@@ -145,6 +145,7 @@ func (a *Agent) itemsCame(e itemsAnswered) {
 	} else {
 		a.filters.asking--
 	}
+	a.heard(e.err)
 	now := time.Now()
 	if refused(e.err) && len(e.items) > 1 {
 		// One of them may be what the server stumbles over: ask by halves, at once.

@@ -27,6 +27,7 @@ type ports struct {
 	changed   map[string]bool // ports whose status may have to be told
 	told      map[string]told // what the server has confirmed
 	telling   bool
+	report    int // the number of the one that counts; those before it were given up
 	lines     map[string]*timeline
 	refreshed bool // the first reports are through; the server has sent everything it knows
 }
@@ -94,6 +95,7 @@ type (
 		off    string          // of a single report, of a port that is off
 		at     map[string]told // what is told, but for the status
 		count  int             // of checks
+		report int             // its number
 		result neutron.DeviceResult
 		err    error
 	}
@@ -108,7 +110,7 @@ const (
 // askMissing asks the server about the ports that it has not told us about, many at a time: few at first, then twice
 // as many with every answer, while those that were answered are being wired.
 func (a *Agent) askMissing(ctx context.Context) {
-	if a.versions == nil || a.ports.asking >= maxAsking && a.ports.checking > 0 {
+	if a.versions == nil || a.database.away || a.ports.asking >= maxAsking && a.ports.checking > 0 {
 		return
 	}
 	now := time.Now()
@@ -182,6 +184,7 @@ func (a *Agent) answered(e askedAbout) {
 	} else {
 		a.ports.asking--
 	}
+	a.heard(e.err)
 	now := time.Now()
 	if refused(e.err) && len(e.ids) > 1 {
 		// One of them may be what the server stumbles over, and the others must not wait for it: ask by halves, at once.
@@ -228,11 +231,11 @@ func (a *Agent) answered(e askedAbout) {
 // reportPorts tells the server about ports whose status it does not know yet. A port is up when everything it wants is in
 // place, and not before.
 func (a *Agent) reportPorts(ctx context.Context) {
-	if a.versions == nil || a.ports.telling {
+	if a.versions == nil || a.ports.telling || a.database.away {
 		return
 	}
-	e := toldAbout{at: map[string]told{}, count: a.resyncing.count}
 	now := time.Now()
+	e := toldAbout{at: map[string]told{}, count: a.resyncing.count, report: a.ports.report}
 	for _, id := range slices.Sorted(maps.Keys(a.ports.changed)) {
 		want, vif, ready := a.portStatus(id, now)
 		before := a.ports.told[id]
@@ -279,6 +282,7 @@ func (a *Agent) reportPorts(ctx context.Context) {
 	}
 	e.update.RefreshTunnels = len(refresh) > 0 || a.wantsRefresh(e.update.Up)
 	a.ports.telling = true
+	a.reportBegins(now)
 	a.work.Go(func() {
 		if len(e.update.Up)+len(e.update.Down) > 0 {
 			e.off = ""
@@ -373,7 +377,13 @@ func (a *Agent) wantsRefresh(ids []string) bool {
 }
 
 func (a *Agent) reportedPorts(e toldAbout) {
-	a.ports.telling = false
+	if e.report == a.ports.report {
+		a.ports.telling = false
+	} else if e.err != nil {
+		return
+	} else {
+		a.cameLate(e)
+	}
 	now := time.Now()
 	failed := map[string]bool{}
 	for _, id := range slices.Concat(e.result.FailedUp, e.result.FailedDown) {

@@ -204,39 +204,12 @@ func TestAThousandHostsAfterAGap(t *testing.T) {
 // With l2population one port a network is reported again after a gap, not all of them: a report is told to every other host.
 func TestForwardingEntriesAreAskedForOnceANetwork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := &crashHistory{t: t, ovs: newFakeOVS(), truth: newTruth(), dir: t.TempDir()}
-		h.cfg = world.Config{
-			Host: "hv1", IntegrationBridge: "br-int", TunnelBridge: "br-tun", IntPatch: "patch-tun", TunPatch: "patch-int",
-			LocalIP: netip.MustParseAddr("10.0.0.1"), TunnelTypes: []string{"vxlan", "gre"}, L2Population: true,
-		}
-		for i := range 9 {
-			s := regionSegments()[i%3] // two networks with tunnels, one without
-			id := string(rune('1' + i))
-			h.truth.ports[id] = map[string]any{
-				"id": id, "network_id": s.network, "mac_address": macOf(id), "admin_state_up": true, "device_owner": "compute:nova", "revision_number": 1,
-				"bindings": []any{wrapped(map[string]any{"host": "hv1", "status": "ACTIVE"})},
-				"binding_levels": []any{wrapped(map[string]any{"segment": wrapped(map[string]any{
-					"network_type": s.kind, "physical_network": s.physnet, "segmentation_id": s.id,
-				})})},
-			}
-		}
-		l := newLife(0, func() {})
-		r := &reports{region: &region{life: l, truth: h.truth}}
-		sw := h.ovs.session(l)
-		a, err := New(Config{
-			Host: "hv1", ReportInterval: 30 * time.Second, PortsPerReport: 20, Log: slog.New(slog.DiscardHandler), World: h.cfg,
-			Settings: pipeline.Settings{}, Notifier: observe.NewNotifier(func(string) string { return "" }, 1),
-			Link: Supervised(func(ctx context.Context, bridge string) (*openflow.Conn, error) { return h.ovs.dial(ctx, l, bridge) }),
-		}, sw, func(func(messaging.Event)) (Broker, error) { return r, nil })
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- a.Run(ctx) }()
+		r := &reports{}
+		a, ovs, stop := tunnelled(t, func(below *region) Broker { r.region = below; return r })
+		defer stop()
 		wait(time.Second)
 		for i := range 9 {
-			h.ovs.plug(string(rune('1'+i)), 0, 10+i)
+			ovs.plug(string(rune('1'+i)), 0, 10+i)
 		}
 		wait(time.Minute)
 		r.up = nil
@@ -251,12 +224,48 @@ func TestForwardingEntriesAreAskedForOnceANetwork(t *testing.T) {
 		if want := []string{"refresh [1 2]"}; !slices.Equal(r.up, want) || !a.inSync() {
 			t.Errorf("revived: %v, want %v; in sync %v", r.up, want, a.inSync())
 		}
+	})
+}
+
+// tunnelled runs an agent with l2population on a switch and before a server that knows nine ports, "1" to "9", on two
+// networks with tunnels and one without. None is plugged in. It must be called inside a synctest bubble.
+func tunnelled(t *testing.T, before func(*region) Broker) (*Agent, *fakeOVS, func()) {
+	t.Helper()
+	ovs, known := newFakeOVS(), newTruth()
+	for i := range 9 {
+		s := regionSegments()[i%3]
+		id := string(rune('1' + i))
+		known.ports[id] = map[string]any{
+			"id": id, "network_id": s.network, "mac_address": macOf(id), "admin_state_up": true, "device_owner": "compute:nova", "revision_number": 1,
+			"bindings": []any{wrapped(map[string]any{"host": "hv1", "status": "ACTIVE"})},
+			"binding_levels": []any{wrapped(map[string]any{"segment": wrapped(map[string]any{
+				"network_type": s.kind, "physical_network": s.physnet, "segmentation_id": s.id,
+			})})},
+		}
+	}
+	l := newLife(0, func() {})
+	a, err := New(Config{
+		Host: "hv1", ReportInterval: 30 * time.Second, PortsPerReport: 20, Log: slog.New(slog.DiscardHandler),
+		World: world.Config{
+			Host: "hv1", IntegrationBridge: "br-int", TunnelBridge: "br-tun", IntPatch: "patch-tun", TunPatch: "patch-int",
+			LocalIP: netip.MustParseAddr("10.0.0.1"), TunnelTypes: []string{"vxlan", "gre"}, L2Population: true,
+		},
+		Settings: pipeline.Settings{}, Notifier: observe.NewNotifier(func(string) string { return "" }, 1),
+		Link: Supervised(func(ctx context.Context, bridge string) (*openflow.Conn, error) { return ovs.dial(ctx, l, bridge) }),
+	}, ovs.session(l), func(func(messaging.Event)) (Broker, error) { return before(&region{life: l, truth: known}), nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	return a, ovs, func() {
 		l.crash()
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-	})
+	}
 }
 
 // reports notes which ports are reported up.

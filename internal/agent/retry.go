@@ -62,6 +62,13 @@ func (r retries[K]) waiting(k K, now time.Time) bool {
 	return ok && now.Before(e.at)
 }
 
+// hasten makes the next attempts due: what they failed for is over.
+func (r retries[K]) hasten(now time.Time) {
+	for k, e := range r {
+		r[k] = retry{e.failed, now}
+	}
+}
+
 func (r retries[K]) forget(k K) { delete(r, k) }
 
 // next is the time of the earliest attempt that waits, or zero.

@@ -116,6 +116,9 @@ func (a *Agent) note(e any) {
 	case toldAbout:
 		a.counted(e.err)
 		a.noteTold(e)
+	case databaseAsked:
+		a.counted(e.err)
+		a.recorder.put(note{kind: kindReply, what: "the server is asked whether it has its database", detail: errorText(e.err)})
 	case synced:
 		a.counted(e.err)
 		a.recorder.put(note{kind: kindReply, what: "the server tells the tunnel endpoints of type " + e.tunnelType, n: len(e.tunnels), detail: errorText(e.err)})

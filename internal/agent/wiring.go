@@ -84,6 +84,7 @@ func (a *Agent) converge(ctx context.Context) {
 		a.compile(o)
 	}
 	a.linkBridges(ctx)
+	a.askDatabase(ctx)
 	a.syncTunnels(ctx)
 	a.askMissing(ctx)
 	a.askItems(ctx)

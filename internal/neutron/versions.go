@@ -11,6 +11,9 @@ import (
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
 
+// Nobody is the id of no object: who is asked about it has to look, and has nothing to tell.
+const Nobody = "00000000-0000-0000-0000-000000000000"
+
 // Kind is the type of a versioned object.
 type Kind string
 
@@ -88,7 +91,7 @@ func hasReports(version string) func(context.Context, *Server) (bool, error) {
 func hasKind(k Kind, key string) func(context.Context, *Server) (bool, error) {
 	return func(ctx context.Context, s *Server) (bool, error) {
 		// A value nobody has: the server looks it up by an indexed key and answers with an empty list.
-		_, err := s.bulkPull(ctx, k, "1.0", map[string]any{key: []string{"00000000-0000-0000-0000-000000000000"}})
+		_, err := s.bulkPull(ctx, k, "1.0", map[string]any{key: []string{Nobody}})
 		return supported(err)
 	}
 }
