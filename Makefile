@@ -84,6 +84,10 @@ bench-openflow: ## the OpenFlow package beside ovs-ofctl, in one run (root)
 map-screenshots: ## the pictures of `patchbay map` in docs/images, anew, of generated hosts (chromium)
 	tools/map-screenshots
 
+.PHONY: try
+try: ## the five-minute try of README.md to the letter, in a fresh clone, with the time of each step (root)
+	tools/try
+
 ci: ## exactly what CI does
 	bash .ci/run
 

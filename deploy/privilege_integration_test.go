@@ -124,6 +124,8 @@ func TestLeastPrivilege(t *testing.T) {
 		run(t, service.caps)
 		reach(t, l, h, lab.Port{NetworkID: network.ID, Name: "one"}, far)
 		askAgent(t, h, dir)
+		plan(t, h, dir, service.caps, "nothing would change", 0)
+		plan(t, h, dir, group.caps, "permission denied", 1)
 		stop(t)
 	})
 	t.Run("without CAP_DAC_OVERRIDE the switch is closed", func(t *testing.T) {
@@ -135,6 +137,7 @@ func TestLeastPrivilege(t *testing.T) {
 		openSockets(t, h)
 		run(t, group.caps)
 		reach(t, l, h, lab.Port{NetworkID: network.ID, Name: "two"}, far)
+		plan(t, h, dir, group.caps, "nothing would change", 0)
 		stop(t)
 	})
 }
@@ -272,6 +275,23 @@ func askAgent(t *testing.T, h *lab.Host, dir string) {
 	if err != nil || !strings.Contains(string(ports), "one") {
 		t.Errorf("patchbay ports: %v\n%s", err, ports)
 	}
+}
+
+// plan asks what a start would change, as the service's user with these capabilities only.
+func plan(t *testing.T, h *lab.Host, dir, caps, want string, status int) {
+	t.Helper()
+	argv := append(setpriv(caps), filepath.Join(dir, "patchbay"), "plan")
+	argv = append(argv, h.AgentFiles()...)
+	var out []byte
+	var cmd *exec.Cmd
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		cmd = h.Command(t.Context(), argv[0], argv[1:]...)
+		out, _ = cmd.CombinedOutput() // its status counts
+		if cmd.ProcessState.ExitCode() == status && strings.Contains(string(out), want) {
+			return
+		}
+	}
+	t.Errorf("patchbay plan with %q: status %d, want %d and %q\n%s", caps, cmd.ProcessState.ExitCode(), status, want, out)
 }
 
 func waitForLog(t *testing.T, h *lab.Host, want *regexp.Regexp) {

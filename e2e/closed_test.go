@@ -383,9 +383,9 @@ func (f *filtered) alive(t *testing.T) {
 }
 
 // pauseServer stops neutron-server in the middle of whatever it does, until the returned function is called.
-func (f *filtered) pauseServer(t *testing.T) (resume func()) {
+func (c *cloud) pauseServer(t *testing.T) (resume func()) {
 	t.Helper()
-	main := daemon.Open("neutron-server", filepath.Join(f.l.Dir(), "server")).PID()
+	main := daemon.Open("neutron-server", filepath.Join(c.l.Dir(), "server")).PID()
 	if main == 0 {
 		t.Fatal("neutron-server does not run")
 	}

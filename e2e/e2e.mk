@@ -1,7 +1,7 @@
 # Included by the Makefile.
 E2E = CGO_ENABLED=1 $(GO) test -race -count 1 -timeout 45m -tags e2e -v $(TESTFLAGS)
 
-.PHONY: e2e e2e-groups e2e-qos e2e-blink faults soak explain-faults on-call
+.PHONY: e2e e2e-groups e2e-qos e2e-blink faults soak explain-faults on-call alerts secrets admin-load
 
 e2e: build ## real packets between VMs: wiring on three hosts, every network type, DHCP, isolation; then security groups; prints tables (root)
 	$(E2E) -run 'TestWiring|TestGroups|TestQoS|TestTrunk' ./e2e/
@@ -35,6 +35,15 @@ plan: build ## patchbay plan beside the Python agent: it touches nothing, and wh
 
 explain-faults: build ## ten ways to break connectivity: `patchbay trace` and `explain` name the cause, real packets agree (root; PATCHBAY_LAB_SERVER=sim)
 	$(GO) test -count 1 -timeout 20m -tags e2e -v -run TestExplain $(TESTFLAGS) ./e2e/
+
+alerts: build ## a real Prometheus on an agent, each alert of deploy/monitoring fired by a fault and cleared, every query of the dashboard (root; PATCHBAY_LAB_SERVER=sim)
+	$(GO) test -count 1 -timeout 20m -tags e2e -v -run TestAlerts $(TESTFLAGS) ./e2e/
+
+secrets: build ## secrets planted on a host, looked for in everything that it says (root; PATCHBAY_LAB_SERVER=sim)
+	$(GO) test -count 1 -timeout 20m -tags e2e -v -run TestSecrets $(TESTFLAGS) ./e2e/
+
+admin-load: build ## 200 slow readers of the admin socket, scrapes and nonsense while ports are plugged in; prints a table (root; PATCHBAY_LAB_SERVER=sim)
+	$(GO) test -count 1 -timeout 20m -tags e2e -v -run TestAdminLoad $(TESTFLAGS) ./e2e/
 
 on-call: build ## the questions of docs/operations.md, each answered by one command on a host with a fault (root; PATCHBAY_LAB_SERVER=sim)
 	$(GO) test -count 1 -timeout 20m -tags e2e -v -run TestOnCall $(TESTFLAGS) ./e2e/

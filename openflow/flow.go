@@ -228,6 +228,15 @@ func (e Entry) Cookie() uint64 {
 	return u64(e.value())
 }
 
+// Expires reports whether the flow goes by itself after a time.
+func (e Entry) Expires() bool {
+	if e.s == "" {
+		return false
+	}
+	v := e.value()
+	return u16(v[8:]) != 0 || u16(v[10:]) != 0
+}
+
 // WithCookie returns the same flow with another cookie.
 func (e Entry) WithCookie(cookie uint64) Entry {
 	if e.s == "" {

@@ -137,11 +137,10 @@ func printJSON(w io.Writer, v any) error {
 
 func (c *cli) install() *cobra.Command {
 	return &cobra.Command{
-		Use:   "install",
-		Short: "Install the Debian packages the lab needs, starting none of their services",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			names, err := lab.Install(cmd.Context())
+		Use:   "install [PACKAGE]...",
+		Short: "Install the Debian packages the lab needs, and others, starting none of their services",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			names, err := lab.Install(cmd.Context(), args...)
 			if err != nil {
 				return err
 			}

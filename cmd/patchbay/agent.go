@@ -120,6 +120,7 @@ func startAgent(ctx context.Context, o *options.Options, log *slog.Logger, level
 	var current atomic.Pointer[options.Options]
 	current.Store(o)
 	answered := serveAdmin(ctx, a, o, current.Load, log)
+	released := holdController(ctx, o, log)
 	reloads := make(chan struct{})
 	go func() {
 		defer close(reloads)
@@ -136,6 +137,7 @@ func startAgent(ctx context.Context, o *options.Options, log *slog.Logger, level
 	stop()
 	<-reloads
 	answered()
+	released()
 	return err
 }
 

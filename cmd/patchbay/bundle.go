@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -30,7 +31,7 @@ func newBundleCommand() *cobra.Command {
 		Use:   "support-bundle [FILE]",
 		Short: "Write everything that explains a host into one archive, without secrets",
 		Long: `Write everything that explains a host into one archive (tar.gz): what the agent knows and did, its masked
-configuration, the end of its log, the switch's rows and versions.
+configuration, the end of its log, the switch's rows, flows and versions.
 
 Passwords are removed: the values of all secret options wherever they turn up, and whatever looks like a password or
 a key. Names, addresses and ids stay, since they are what it is about. What cannot be had is named in missing.txt.
@@ -86,6 +87,9 @@ func newBundle(to, progress io.Writer, now time.Time) *bundle {
 // maxLog is how much of the end of the log is taken.
 const maxLog = 4 << 20
 
+// anyOpenFlow lets ovs-ofctl talk to a bridge whichever versions it allows.
+const anyOpenFlow = "OpenFlow10,OpenFlow11,OpenFlow12,OpenFlow13,OpenFlow14,OpenFlow15"
+
 // commandTime bounds each program that is asked about the switch.
 const commandTime = 10 * time.Second
 
@@ -123,6 +127,15 @@ func (b *bundle) collect(ctx context.Context, c *admin.Client) {
 	for _, table := range []string{"Open_vSwitch", "Bridge", "Port", "Interface", "Controller", "Manager"} {
 		b.add("ovsdb-"+table+".txt", output(ctx, "ovs-vsctl", "--timeout=5", "list", table))
 	}
+	bridges := output(ctx, "ovs-vsctl", "--timeout=5", "list-br")
+	b.add("bridges.txt", bridges)
+	if names, err := bridges(); err == nil {
+		for _, name := range strings.Fields(string(names)) {
+			// What the switch itself says: it counts when no agent answers, or when what the agent believes is in doubt.
+			b.add("flows-"+name+".txt", output(ctx, "ovs-ofctl", "--timeout=8", "-O", anyOpenFlow, "dump-flows", name))
+		}
+	}
+	b.add("datapath.txt", output(ctx, "ovs-appctl", "--timeout=5", "dpif/show"))
 	if len(b.missing) > 0 {
 		text := []byte{}
 		for _, m := range b.missing {

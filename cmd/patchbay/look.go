@@ -45,12 +45,10 @@ func (f *hostFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.Database, "db", "", "the switch's database: unix:PATH or tcp:IP:PORT (default: db.sock in $OVS_RUNDIR or the default run directory)")
 }
 
-// look asks the switch's database and the agent. Without an agent there are the flows, read from the switch.
+// look asks the switch's database and the agent. One of them is enough: without an agent there are the flows, read from the
+// switch; without the database there is what the agent knows of interfaces.
 func (f *hostFlags) look(ctx context.Context, errs io.Writer) (*trace.Host, error) {
-	rows, err := ovsdb.Look(ctx, ovsdb.Config{Endpoint: cmp.Or(f.Database, ovsdb.LocalEndpoint())})
-	if err != nil {
-		return nil, err
-	}
+	rows, closed := ovsdb.Look(ctx, ovsdb.Config{Endpoint: cmp.Or(f.Database, ovsdb.LocalEndpoint())})
 	h := &trace.Host{}
 	for i := range rows {
 		h.Interfaces = append(h.Interfaces, interfaceOf(&rows[i]))
@@ -60,10 +58,17 @@ func (f *hostFlags) look(ctx context.Context, errs io.Writer) (*trace.Host, erro
 		if err == nil {
 			err = h.Ask(ctx, f.client())
 		}
+		if err == nil && closed != nil {
+			fmt.Fprintf(errs, "%v; going on with what the agent knows\n\n", closed)
+			h.Remember()
+		}
 		if err == nil {
 			return h, nil
 		}
 		fmt.Fprintf(errs, "%v; going on without the agent: nothing is known of owners, reasons and rules\n\n", err)
+	}
+	if closed != nil {
+		return nil, closed
 	}
 	for _, bridge := range h.Ours() {
 		if err := readFlows(ctx, h, bridge); err != nil {

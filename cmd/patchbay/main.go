@@ -28,9 +28,11 @@ func main() {
 		args = append([]string{"agent"}, args...)
 	}
 	root.SetArgs(args)
+	root.SetOut(&plain{to: os.Stdout})
+	root.SetErr(&plain{to: os.Stderr})
 	if err := root.Execute(); err != nil {
 		if text := err.Error(); text != "" {
-			fmt.Fprintln(os.Stderr, "patchbay:", text)
+			fmt.Fprintln(root.ErrOrStderr(), "patchbay:", text)
 		}
 		os.Exit(exitStatus(err))
 	}

@@ -247,3 +247,18 @@ func TestFollowEvents(t *testing.T) {
 		t.Errorf("printed %q", got)
 	}
 }
+
+// A host whose switch has no database to ask is explained from what the agent knows; without both nothing is.
+func TestExplainWithoutADatabase(t *testing.T) {
+	socket := served(t, exampleAgent(), admin.Options{})
+	db := "unix:" + filepath.Join(t.TempDir(), "none")
+	out, status := run(t, "explain", "--socket", socket, "--db", db, "web")
+	for _, part := range []string{"going on with what the agent knows", "Port web (4f1c-1) is wired: bound to this host.", "interface tap4f1c, port 7 of br-int"} {
+		if status != 0 || !strings.Contains(out, part) {
+			t.Errorf("status %d, want %q:\n%s", status, part, out)
+		}
+	}
+	if out, status := run(t, "explain", "--offline", "--db", db, "web"); status != 1 {
+		t.Errorf("status %d of knowing nothing:\n%s", status, out)
+	}
+}

@@ -64,7 +64,7 @@ func summary(flows []inspect.Flow) string {
 	}
 	text := count(len(flows), "flow")
 	sep := ": "
-	for _, s := range []string{"present", "missing", "different", "leftover", "foreign"} {
+	for _, s := range []string{"present", "missing", "different", "leftover", "learned", "foreign"} {
 		if states[s] > 0 {
 			text += fmt.Sprintf("%s%d %s", sep, states[s], s)
 			sep = ", "

@@ -5,6 +5,8 @@ package admin
 import (
 	"context"
 	"net/http"
+	"strconv"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -79,7 +81,7 @@ func metrics() []metric {
 		{"patchbay_bridge_connected", "1 while the bridge can be programmed", gauge, bridge, bridges(func(b *inspect.Bridge) float64 { return truth(b.Connected) })},
 		{"patchbay_flows_wanted", "flows that the bridge should have", gauge, bridge, bridges(func(b *inspect.Bridge) float64 { return float64(b.Wanted) })},
 		{"patchbay_flows_present", "flows that the bridge has, whoever made them", gauge, bridge, bridges(func(b *inspect.Bridge) float64 { return float64(b.Present) })},
-		{"patchbay_flows_foreign", "flows on the bridge that are nobody's of ours", gauge, bridge, bridges(func(b *inspect.Bridge) float64 { return float64(b.Foreign) })},
+		{"patchbay_flows_foreign", "flows on the bridge that are nobody's of ours; those that the switch has learned for us are not counted", gauge, bridge, bridges(func(b *inspect.Bridge) float64 { return float64(b.Foreign) })},
 		{"patchbay_flows_changed_total", "flows that the agent added, changed or deleted", counter, bridge, bridges(func(b *inspect.Bridge) float64 { return float64(b.Changed) })},
 		{"patchbay_flows_repaired_total", "flows that somebody else changed and the agent put right", counter, bridge, bridges(func(b *inspect.Bridge) float64 { return float64(b.Repaired) })},
 		{"patchbay_flows_refused_total", "bundles of flows that the switch did not take", counter, nil, total(func(t *inspect.Totals) uint64 { return t.FlowsRefused })},
@@ -116,22 +118,40 @@ func truth(b bool) float64 {
 	return 0
 }
 
-// collector reads the metrics from a source when they are scraped.
+// collector reads the metrics from a source for one scrape.
 type collector struct {
 	src   inspect.Source
+	ctx   context.Context //nolint:containedctx // of the scrape; the interface of collectors has no place for it
 	list  []metric
 	descs []*prometheus.Desc
 }
 
 // Metrics answers scrapes, with the process's own figures (memory, processor, goroutines) besides the agent's.
 func Metrics(src inspect.Source) http.Handler {
-	c := &collector{src: src, list: metrics()}
-	for _, m := range c.list {
-		c.descs = append(c.descs, prometheus.NewDesc(m.name, m.help, m.labels, nil))
+	list := metrics()
+	var descs []*prometheus.Desc
+	for _, m := range list {
+		descs = append(descs, prometheus.NewDesc(m.name, m.help, m.labels, nil))
 	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(c, collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewGoCollector())
-	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 2, Timeout: askTime})
+	process := prometheus.NewRegistry()
+	process.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewGoCollector())
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), patience(r.Header.Get("X-Prometheus-Scrape-Timeout-Seconds")))
+		defer cancel()
+		own := prometheus.NewRegistry()
+		own.MustRegister(&collector{src, ctx, list, descs})
+		promhttp.HandlerFor(prometheus.Gatherers{own, process}, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+	})
+}
+
+// patience is how long a scrape waits for the loop: less than who scrapes waits for the scrape. One that is given up would
+// say that the agent is gone, and not that its loop is stuck.
+func patience(scrape string) time.Duration {
+	limit := askTime
+	if s, err := strconv.ParseFloat(scrape, 64); err == nil && s > 0 && s < askTime.Seconds() {
+		limit = time.Duration(s * float64(time.Second))
+	}
+	return limit - limit/10
 }
 
 // Describe implements prometheus.Collector.
@@ -143,9 +163,7 @@ func (c *collector) Describe(to chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(to chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), askTime-askTime/10)
-	defer cancel()
-	s, err := c.src.Status(ctx)
+	s, err := c.src.Status(c.ctx)
 	for i, m := range c.list {
 		switch {
 		case err != nil && m.name == aliveMetric:

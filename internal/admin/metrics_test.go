@@ -7,6 +7,8 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
@@ -104,6 +107,27 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+// A loop that does not answer is told before the scrape is given up, however little time there is.
+func TestStuckLoopIsScraped(t *testing.T) {
+	src := example()
+	src.blocked = make(chan struct{})
+	defer close(src.blocked)
+	s := New(src, Options{Metrics: Metrics(src)})
+	r := httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody)
+	r.Header.Set("X-Prometheus-Scrape-Timeout-Seconds", "0.2")
+	w := httptest.NewRecorder()
+	began := time.Now()
+	s.ServeHTTP(w, r)
+	if took := time.Since(began); took > time.Second || !strings.Contains(w.Body.String(), "\npatchbay_alive 0\n") {
+		t.Errorf("after %s:\n%s", took, w.Body)
+	}
+	for text, want := range map[string]time.Duration{"": askTime, "x": askTime, "-1": askTime, "NaN": askTime, "1e300": askTime, "10": askTime, "2": 2 * time.Second} {
+		if got := patience(text); got >= want || got < want/2 {
+			t.Errorf("%q: %s", text, got)
+		}
+	}
+}
+
 // Over TCP there is health, and nothing that tells about ports.
 func TestHealthAlone(t *testing.T) {
 	src := example()
@@ -148,12 +172,13 @@ const alertsPath = "../../deploy/monitoring/alerts.yaml"
 func TestAlertsFire(t *testing.T) {
 	promtool, err := exec.LookPath("promtool")
 	if err != nil {
-		t.Skip("promtool is missing: apt-get install prometheus")
+		t.Skip("promtool is missing: bin/lab install prometheus")
 	}
 	if out, err := exec.CommandContext(t.Context(), promtool, "check", "rules", alertsPath).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	well := map[string]string{
+		`up`: "1x60", `patchbay_info{version="1"}`: "1x60",
 		`patchbay_alive`: "1x60", `patchbay_bridge_connected{bridge="br-int"}`: "1x60", `patchbay_connected{peer="switch"}`: "1x60",
 		`patchbay_connected{peer="broker"}`: "1x60", `patchbay_connected{peer="server"}`: "1x60", `patchbay_ready`: "1x60", `patchbay_in_sync`: "1x60",
 		`patchbay_ports{state="wired"}`: "5x60", `patchbay_ports{state="dead"}`: "0x60", `patchbay_ports{state="waiting"}`: "0x60",
@@ -163,6 +188,7 @@ func TestAlertsFire(t *testing.T) {
 	}
 	// What is different where something is wrong.
 	wrong := map[string]map[string]string{
+		"PatchbayAgentDown":     {`up`: "1x10 0x50", `patchbay_info{version="1"}`: "1x10 stale"},
 		"PatchbayLoopStuck":     {`patchbay_alive`: "0x60"},
 		"PatchbayBridgeDown":    {`patchbay_bridge_connected{bridge="br-int"}`: "0x60"},
 		"PatchbaySwitchDown":    {`patchbay_connected{peer="switch"}`: "0x60"},
@@ -173,7 +199,7 @@ func TestAlertsFire(t *testing.T) {
 		"PatchbayPortsNotWired": {`patchbay_ports{state="waiting"}`: "2x60"},
 		"PatchbayDeadPorts":     {`patchbay_ports{state="dead"}`: "1x60"},
 		"PatchbayFlowsRefused":  {`patchbay_flows_refused_total`: "0+1x60"},
-		"PatchbayFight":         {`patchbay_flows_repaired_total{bridge="br-int"}`: "0+10x60"},
+		"PatchbayFight":         {`patchbay_flows_repaired_total{bridge="br-int"}`: "0+2x60"}, // one flow, as slowly as it gets
 		"PatchbayWiringSlow":    {`patchbay_port_wired_seconds_bucket{le="10"}`: "0x60", `patchbay_port_wired_seconds_bucket{le="60"}`: "0+1x60"},
 		"PatchbayCallsFail":     {`patchbay_calls_failed_total`: "0+1x60"},
 	}

@@ -29,7 +29,7 @@ const (
 	// maxHeader bounds a request; it has no body.
 	maxHeader = 8 << 10
 	// maxConnections and maxRequests (of a kind) bound how many there are at a time, maxLarge those whose answers may be megabytes.
-	maxConnections = 64
+	maxConnections = 256
 	maxRequests    = 16
 	maxLarge       = 2
 	// queueTime is how long a request waits for its turn.

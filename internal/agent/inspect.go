@@ -329,8 +329,11 @@ func flowDocument(bridge string, k delta.Known) inspect.Flow {
 	doc := inspect.Flow{Bridge: bridge, Table: k.Key.Table(), Reason: k.Reason}
 	if k.Want.IsZero() {
 		doc.Text, doc.State = k.Have.String(), "foreign"
-		if k.Doomed || leftover(k.Have) {
+		switch {
+		case k.Doomed || leftover(k.Have):
 			doc.State = "leftover"
+		case delta.Learned(k.Have):
+			doc.State = "learned"
 		}
 		return doc
 	}
@@ -423,7 +426,7 @@ func (c *portCopy) document() inspect.Port {
 	if d == nil {
 		return doc
 	}
-	doc.Name, doc.Owner, doc.Device, doc.Status, doc.Revision = d.Name, d.DeviceOwner, d.DeviceID, d.Status, d.Revision
+	doc.Name, doc.Owner, doc.Device, doc.Status, doc.Revision = inspect.Printable(d.Name), d.DeviceOwner, inspect.Printable(d.DeviceID), d.Status, d.Revision
 	doc.Network = cmp.Or(doc.Network, d.NetworkID)
 	doc.Secured = d.PortSecurityEnabled()
 	if d.MAC != (neutron.MAC{}) {

@@ -135,7 +135,7 @@ func (a *Agent) Groups(ctx context.Context) ([]inspect.Group, error) {
 	}
 	out := make([]inspect.Group, len(known))
 	for i, g := range known {
-		out[i] = inspect.Group{ID: g.ID, Name: g.Name, Known: g.Known, Ports: g.Ports, Rules: []inspect.Rule{}}
+		out[i] = inspect.Group{ID: g.ID, Name: inspect.Printable(g.Name), Known: g.Known, Ports: g.Ports, Rules: []inspect.Rule{}}
 		for _, r := range g.Rules {
 			out[i].Rules = append(out[i].Rules, ruleDocument(r, g.Members))
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/delta"
 	"github.com/patchbay-sdn/patchbay/internal/inspect"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
+	"github.com/patchbay-sdn/patchbay/internal/pipeline"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 	"github.com/patchbay-sdn/patchbay/openflow"
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
@@ -136,11 +137,16 @@ func TestInSync(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	learned, err := (&openflow.Flow{Table: 20, Priority: 1, Cookie: pipeline.Cookie, HardTimeout: 300, Actions: []openflow.Action{openflow.Output(5)}}).Entry()
+	if err != nil {
+		t.Fatal(err)
+	}
 	a.observe("br-int", a.bridge("br-int"), []openflow.FlowUpdate{
 		{Event: openflow.FlowDeleted, Entry: wanted[0]}, {Event: openflow.FlowModified, Entry: wrong}, {Event: openflow.FlowAdded, Entry: foreign},
+		{Event: openflow.FlowAdded, Entry: learned},
 	})
 	b := a.bridges()[0]
-	if b.Pending != 2 || b.Foreign != 1 || b.Repaired != 2 || b.Wanted != len(wanted) || b.Present != len(wanted) {
+	if b.Pending != 2 || b.Foreign != 1 || b.Repaired != 2 || b.Wanted != len(wanted) || b.Present != len(wanted)+1 {
 		t.Errorf("bridge %+v", b)
 	}
 	all, err = withLoop(t, a, func(ctx context.Context) ([]inspect.Flow, error) { return a.Flows(ctx, "") })
@@ -151,7 +157,7 @@ func TestInSync(t *testing.T) {
 			t.Errorf("flow %+v", f)
 		}
 	}
-	if err != nil || states["missing"] != 1 || states["different"] != 1 || states["foreign"] != 1 || len(all) != len(wanted)+1 {
+	if err != nil || states["missing"] != 1 || states["different"] != 1 || states["foreign"] != 1 || states["learned"] != 1 || len(all) != len(wanted)+2 {
 		t.Errorf("%v, %v", states, err)
 	}
 	if _, err := withLoop(t, a, func(ctx context.Context) ([]inspect.Flow, error) { return a.Flows(ctx, "br-no") }); !errors.Is(err, inspect.ErrNotFound) {

@@ -33,6 +33,8 @@ type Tracker struct {
 	known bool // have is what the switch has
 	dirty map[of.Key]bool
 	stale map[of.Key]bool // there, and never wanted
+	// learned are flows that the switch made itself, by an action of an agent's flow.
+	learned map[of.Key]bool
 	// disturbed are flows that somebody else changed since the last Changes; unsure: one of them was in these.
 	disturbed map[of.Key]bool
 	unsure    bool
@@ -48,7 +50,7 @@ type claim struct {
 func New() *Tracker {
 	return &Tracker{
 		want: map[of.Key][]claim{}, owned: map[world.Object][]of.Key{}, have: map[of.Key]of.Entry{},
-		dirty: map[of.Key]bool{}, stale: map[of.Key]bool{}, disturbed: map[of.Key]bool{},
+		dirty: map[of.Key]bool{}, stale: map[of.Key]bool{}, learned: map[of.Key]bool{}, disturbed: map[of.Key]bool{},
 	}
 }
 
@@ -109,9 +111,10 @@ func (t *Tracker) Have(entries []of.Entry) {
 	t.have = make(map[of.Key]of.Entry, len(entries))
 	clear(t.stale)
 	clear(t.dirty)
+	clear(t.learned)
 	for _, e := range entries {
 		k := e.Key()
-		t.have[k] = e
+		t.set(k, e)
 		if len(t.want[k]) == 0 {
 			t.stale[k] = true
 		}
@@ -122,6 +125,22 @@ func (t *Tracker) Have(entries []of.Entry) {
 		}
 	}
 }
+
+// set takes down that a flow is there, or with the zero entry that it is not.
+func (t *Tracker) set(k of.Key, e of.Entry) {
+	delete(t.learned, k)
+	if e.IsZero() {
+		delete(t.have, k)
+		return
+	}
+	t.have[k] = e
+	if Learned(e) {
+		t.learned[k] = true
+	}
+}
+
+// Learned says whether a flow was made by the switch for an agent: it bears the mark of one, and expires.
+func Learned(e of.Entry) bool { return e.Cookie() != 0 && e.Expires() }
 
 // Lost says that the switch cannot be reached: what it has is no longer known.
 func (t *Tracker) Lost() { t.known = false }
@@ -178,11 +197,7 @@ func (t *Tracker) Done(changes []Change) {
 			t.unsure = true
 			continue
 		}
-		if c.Entry.IsZero() {
-			delete(t.have, c.Key)
-		} else {
-			t.have[c.Key] = c.Entry
-		}
+		t.set(c.Key, c.Entry)
 		// Wanted differently meanwhile: it stays dirty.
 		claims := t.want[c.Key]
 		if len(claims) == 0 && c.Entry.IsZero() || len(claims) > 0 && claims[0].entry == c.Entry {

@@ -29,9 +29,9 @@ func (t *Tracker) Observe(u of.FlowUpdate, ours func(of.Entry) bool) (Drift, boo
 	t.disturbed[k] = true
 	switch u.Event {
 	case of.FlowAdded, of.FlowModified:
-		t.have[k] = u.Entry
+		t.set(k, u.Entry)
 	case of.FlowDeleted:
-		delete(t.have, k)
+		t.set(k, of.Entry{})
 		delete(t.stale, k)
 	default:
 		return Drift{}, false

@@ -13,7 +13,7 @@ import (
 type Counts struct {
 	Wanted  int // flows that owners want
 	Present int // flows that are there
-	Foreign int // of these, flows that nobody wants and that stay
+	Foreign int // of these, flows that nobody wants and that stay, but for learned ones
 	Pending int // flows to add, to change or to delete
 }
 
@@ -39,6 +39,11 @@ func (t *Tracker) Counts() Counts {
 		c.Pending++
 	}
 	c.Foreign = c.Present - doomed - (c.Wanted - missing)
+	for k := range t.learned {
+		if len(t.want[k]) == 0 && !t.dirty[k] {
+			c.Foreign--
+		}
+	}
 	return c
 }
 

@@ -256,12 +256,8 @@ func newBridge(doc inspect.Bridge) bridge {
 	case doc.Pending > 0:
 		b.Level, b.Word = wait, number(doc.Pending)+" pending"
 	}
-	others := "foreign"
-	if doc.Role == "tunnel" {
-		others = "learned or foreign" // the switch itself adds what it learns there
-	}
 	if doc.Foreign > 0 {
-		b.Lines = append(b.Lines, number(doc.Foreign)+" "+others)
+		b.Lines = append(b.Lines, number(doc.Foreign)+" foreign")
 	}
 	if doc.Repaired > 0 {
 		b.Lines = append(b.Lines, number(doc.Repaired)+" repaired")
@@ -269,7 +265,7 @@ func newBridge(doc inspect.Bridge) bridge {
 	b.Tip = lines(
 		dots(doc.Name, b.Word)+labelled(":", doc.Error),
 		fmt.Sprintf("%s wanted, %s present, %s pending", number(doc.Wanted), number(doc.Present), number(doc.Pending)),
-		fmt.Sprintf("%s %s, %s repaired", number(doc.Foreign), others, number(doc.Repaired)),
+		fmt.Sprintf("%s foreign, %s repaired", number(doc.Foreign), number(doc.Repaired)),
 		labelled("datapath", doc.DatapathID),
 	)
 	return b

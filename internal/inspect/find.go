@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // ErrAmbiguous says that a name could be that of several things.
@@ -75,4 +76,14 @@ func matching[T any](all []T, names func(*T) []string, is func(string) bool) []*
 		}
 	}
 	return hits
+}
+
+// Printable is a name that tenants chose, on one line and without what a terminal would obey.
+func Printable(name string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || r == '\u2028' || r == '\u2029' {
+			return '?'
+		}
+		return r
+	}, name)
 }

@@ -42,3 +42,11 @@ func TestFindGroup(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestPrintable(t *testing.T) {
+	for name, want := range map[string]string{"web-1 é→": "web-1 é→", "a\nb\x1b[2J\u009b\u2028c": "a?b?[2J??c", "": ""} {
+		if got := Printable(name); got != want {
+			t.Errorf("%q: %q, want %q", name, got, want)
+		}
+	}
+}

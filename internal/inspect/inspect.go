@@ -232,7 +232,8 @@ type Flow struct {
 	Text   string `json:"flow"`
 	Owner  string `json:"owner,omitempty"`
 	Reason string `json:"reason,omitempty"`
-	// State is present, missing, different (another action is there), leftover (an agent's, wanted by nobody) or foreign.
+	// State is present, missing, different (another action is there), leftover (an agent's, wanted by nobody), learned
+	// (made by the switch itself from packets, for a while) or foreign.
 	State string `json:"state"`
 	// Have is what the switch has instead, if different.
 	Have string `json:"have,omitempty"`

@@ -252,6 +252,8 @@ func (h *Host) explainFlow(f *inspect.Flow) []string {
 	switch f.State {
 	case "foreign":
 		return append(out, fmt.Sprintf("It is in %s and not the agent's: somebody else has put it there, and the agent leaves it alone.", place))
+	case "learned":
+		return append(out, fmt.Sprintf("It is in %s, and the switch itself has made it from a packet that came by a tunnel: the sender is behind it. It goes after a time.", place))
 	case "leftover":
 		return append(out, fmt.Sprintf("It is in %s and nothing wants it: an earlier agent has left it, or somebody has put it there under a cookie of their own. It goes when an agent starts and knows everything.", place))
 	}

@@ -86,6 +86,18 @@ func (h *Host) Ask(ctx context.Context, from Source) error {
 	return nil
 }
 
+// Remember makes up for interfaces that cannot be looked at with what the agent knows of them.
+func (h *Host) Remember() {
+	for i := range h.Ports {
+		if p := &h.Ports[i]; p.Interface != "" {
+			h.Interfaces = append(h.Interfaces, Interface{
+				Bridge: h.bridgeOf(tables.Integration), Name: p.Interface, OFPort: int(p.OFPort), Tag: int(p.VLAN), Wanted: int(p.VLAN),
+				Network: p.Network, PortID: p.ID, MAC: p.MAC,
+			})
+		}
+	}
+}
+
 // bridgeOf is the name of the bridge that plays a part.
 func (h *Host) bridgeOf(kind tables.Kind) string {
 	for _, b := range h.Bridges {

@@ -44,6 +44,8 @@ func (h *Host) Say(s *Step) string {
 		return "no flow matches"
 	case s.State == "foreign":
 		return "NOT THE AGENT'S: " + orAny(s.Match) + " → " + strings.Join(s.Actions, ",")
+	case s.State == "learned":
+		return "learned from an earlier packet: " + orAny(s.Match) + " → " + strings.Join(s.Actions, ",")
 	case s.State == "different":
 		return "CHANGED BY SOMEBODY: " + h.Named(s.Reason)
 	case s.Reason != "":
