@@ -7,48 +7,75 @@ package e2e
 import (
 	"fmt"
 	"maps"
+	"os"
 	"strings"
+	"time"
 
 	"github.com/patchbay-sdn/patchbay/lab"
 )
 
-// handOver gives both hosts to the Python agent and back, twice. What it finds is compared with what each agent makes on a
-// switch without flows. While the Python agent is in charge it goes through some of the faults, for its figures.
+// handOver gives both hosts to the Python agent and back, twice. What each agent leaves is compared with what it makes on a
+// switch without flows, but for what two starts of an agent may number otherwise. While the Python agent is in charge it
+// goes through some of the faults, for its figures.
 func (x *faults) handOver() {
 	vlans := x.vlans()
-	patchbay := x.flows(x.l.Host(1)) // restored by the agent on an empty switch, a few faults ago
-	var python map[string][]string
-	for round := range 2 {
-		x.fault("handed to the Python agent", unharmed, func() {
-			x.hand(lab.Python)
+	fresh := map[lab.AgentKind]map[string][]string{}
+	left := map[lab.AgentKind]map[string][]string{}
+	takes := func(name string, kind lab.AgentKind) {
+		x.fault(name, unharmed, func() {
+			x.hand(kind)
 			x.unchanged(vlans)
-			taken := x.meaning(x.l.Host(1))
-			if python != nil && !same(python, taken) {
-				x.t.Errorf("flows differ from those of a fresh start:\n%s", difference(python, taken))
-			}
-			python = taken
+			left[kind] = x.meaning(x.l.Host(1))
+			x.as(fresh[kind], left[kind])
 		})
-		if x.agent == lab.Python && round == 0 {
+	}
+	for round := range 2 {
+		takes("handed to the Python agent", lab.Python)
+		if round == 0 && x.agent == lab.Python {
 			x.fault("agents stopped and started", figures, func() { x.restart(false) })
 			x.fault("agents killed -9 and started", figures, func() { x.restart(true) })
 			x.fault("ovs-vswitchd killed -9", figures, func() {
 				x.switchDies()
 				x.eventually(settled, func() bool { return x.calls.calm(rest) })
-				python = x.meaning(x.l.Host(1)) // what it makes from nothing
+				fresh[lab.Python] = x.meaning(x.l.Host(1))
+				x.as(fresh[lab.Python], left[lab.Python])
 			})
 			x.fault("ovs-vswitchd killed -9, broker down", figures, func() { x.withoutBroker(x.switchDies) })
 		}
-		x.fault("handed back to Patchbay", unharmed, func() {
-			x.hand(lab.Patchbay)
-			x.unchanged(vlans)
-			if flows := x.flows(x.l.Host(1)); !same(patchbay, flows) {
-				x.t.Errorf("flows differ from those before:\n%s", difference(patchbay, flows))
-			}
-		})
+		takes("handed back to Patchbay", lab.Patchbay)
 	}
-	// A switch without flows ends with those that it had: the hand-over left what a fresh start makes.
-	x.fault("ovs-vswitchd killed -9, after it", healed, x.switchDies)
+	x.fault("Patchbay without memory on an empty switch", guarded, func() {
+		x.fromNothing()
+		fresh[lab.Patchbay] = x.meaning(x.l.Host(1))
+		x.as(fresh[lab.Patchbay], left[lab.Patchbay])
+	})
 	x.third()
+}
+
+// fromNothing starts the first host's agent without memory on a switch without flows.
+func (x *faults) fromNothing() {
+	h := x.l.Host(1)
+	x.must(h.StopAgent(x.ctx))
+	x.must(os.Remove(snapshotOf(h)))
+	x.must(h.Switch().KillVswitchd(x.ctx))
+	x.must(h.Switch().StartVswitchd(x.ctx))
+	began := time.Now()
+	x.must(h.LaunchAgent(x.ctx, x.agent, filtering))
+	if !x.eventually(settled, func() bool { return len(x.calls.since(began, 1)) > 0 }) {
+		x.t.Error("the agent asks nothing")
+	}
+	x.inSync()
+}
+
+// as holds what a hand-over left against what a fresh start of the same agent makes, where both are known.
+func (x *faults) as(fresh, left map[string][]string) {
+	if fresh == nil || left == nil {
+		return
+	}
+	if !same(fresh, left) {
+		x.t.Errorf("flows differ from those of a fresh start:\n%s", difference(fresh, left))
+	}
+	x.row.note = strings.TrimSpace(fmt.Sprintf("%s %d flows as of a fresh start", x.row.note, count(left)))
 }
 
 // third holds the calls of a restart against those of the Python agent.
@@ -92,5 +119,5 @@ func (x *faults) unchanged(vlans map[string]string) {
 	if now := x.vlans(); !maps.Equal(vlans, now) {
 		x.t.Errorf("local VLANs were %v and are %v", vlans, now)
 	}
-	x.row.note = fmt.Sprintf("%d local VLANs unchanged", len(vlans))
+	x.row.note = fmt.Sprintf("local VLANs of %d interfaces unchanged", len(vlans))
 }
