@@ -152,6 +152,7 @@ type alerts struct {
 	*onCall
 	overrides []string
 	api       string            // of Prometheus
+	began     time.Time         // when it began to look
 	all       []string          // alerts that there are
 	fired     map[string]string // by which fault
 	drain     chan bool         // whether the agent's log is read; closed at the end
@@ -199,6 +200,7 @@ scrape_configs: [{job_name: hosts, static_configs: [{targets: ["` + metricsPort 
 		_ = cmd.Wait()
 		_ = log.Close()
 	})
+	x.began = time.Now()
 	if !x.eventually(wired, func() bool {
 		var ready struct{ Status string }
 		return x.ask("status/buildinfo", &ready) == nil && x.samples("patchbay_info") == 1
@@ -446,31 +448,4 @@ func (x *alerts) restart(more ...string) {
 	if err := h.StartAgent(x.ctx, lab.Patchbay, append(append([]string{filtering}, x.overrides...), more...)...); err != nil {
 		x.t.Fatal(err)
 	}
-}
-
-// dashboard evaluates every query of the dashboard.
-func (x *alerts) dashboard(t *testing.T) {
-	text, err := os.ReadFile(monitoring + "dashboard.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var board struct {
-		Panels []struct {
-			Title   string
-			Targets []struct{ Expr string }
-		}
-	}
-	if err := json.Unmarshal(text, &board); err != nil {
-		t.Fatal(err)
-	}
-	queries := 0
-	for _, p := range board.Panels {
-		for _, q := range p.Targets {
-			queries++
-			if n := x.samples(strings.ReplaceAll(q.Expr, "$instance", ".*")); n == 0 {
-				t.Errorf("%s: no data for %s", p.Title, q.Expr)
-			}
-		}
-	}
-	fmt.Printf("%d panels, %d queries, all with data unless said otherwise\n", len(board.Panels), queries)
 }

@@ -339,7 +339,9 @@ func FuzzRequest(f *testing.F) {
 	f.Add("GET", "/v1/flows?bridge=%00", "x")
 	f.Add("HEAD", "/v1/events?after=-1", "")
 	f.Add("POST", "//v1/../v1/status", "{}")
-	s := New(example(), Options{Settings: func() ([]byte, error) { return nil, errors.New("none") }})
+	f.Add("GET", "/metrics", "")
+	src := example()
+	s := New(src, Options{Settings: func() ([]byte, error) { return nil, errors.New("none") }, Metrics: Metrics(src)})
 	f.Fuzz(func(t *testing.T, method, target, body string) {
 		raw := method + " " + target + " HTTP/1.1\r\nHost: a\r\nContent-Length: " + fmt.Sprint(len(body)) + "\r\n\r\n" + body
 		r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(raw)))

@@ -6,6 +6,7 @@ import (
 	"context"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -178,6 +179,9 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 			to <- prometheus.MustNewConstHistogram(c.descs[i], h.Count, h.Seconds, buckets)
 		default:
 			m.emit(&s, func(value float64, labels ...string) {
+				for i := range labels {
+					labels[i] = strings.ToValidUTF8(labels[i], "?") // anything else is no label, and the whole scrape would fail
+				}
 				to <- prometheus.MustNewConstMetric(c.descs[i], m.kind, value, labels...)
 			})
 		}

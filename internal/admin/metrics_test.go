@@ -128,6 +128,24 @@ func TestStuckLoopIsScraped(t *testing.T) {
 	}
 }
 
+// FuzzMetrics: whatever who scrapes asks for, and whatever the names on the host are, there is an answer.
+func FuzzMetrics(f *testing.F) {
+	f.Add("text/plain", "gzip", "10", "hv1", "br-int")
+	f.Add("application/openmetrics-text;version=1.0.0,*/*;q=0.1", "zstd;q=1,gzip", "1e-9", "\xff\x00", "br\n\"}")
+	f.Add("application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited", "", "-Inf", "", "{le=\"1\"}")
+	f.Fuzz(func(t *testing.T, accept, encoding, timeout, host, bridge string) {
+		src := example()
+		src.status.Host, src.status.Bridges[0].Name = host, bridge
+		r := httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody)
+		r.Header = http.Header{"Accept": {accept}, "Accept-Encoding": {encoding}, "X-Prometheus-Scrape-Timeout-Seconds": {timeout}}
+		w := httptest.NewRecorder()
+		NewHealth(src, Metrics(src)).ServeHTTP(w, r)
+		if w.Code != http.StatusOK || w.Body.Len() == 0 {
+			t.Errorf("%d: %s", w.Code, w.Body)
+		}
+	})
+}
+
 // Over TCP there is health, and nothing that tells about ports.
 func TestHealthAlone(t *testing.T) {
 	src := example()
