@@ -141,7 +141,7 @@ func graph(s *strings.Builder, lines []line, w, h float64, unit string, from, to
 	gw, gh := w-roomLeft-roomRight, h-roomTop-roomBelow
 	for i := range 4 {
 		y := roomTop + gh*float64(i)/3
-		fmt.Fprintf(s, `<line x1="%d" x2="%.0f" y1="%.1f" y2="%[3].1f" stroke="#eee"/><text x="%d" y="%.1f" text-anchor="end" fill="#666">%s</text>`+"\n",
+		fmt.Fprintf(s, `<line x1="%d" x2="%.0f" y1="%.1f" y2="%.1[3]f" stroke="#eee"/><text x="%d" y="%.1f" text-anchor="end" fill="#666">%s</text>`+"\n",
 			roomLeft, roomLeft+gw, y, roomLeft-5, y+4, amount(most*float64(3-i)/3, unit))
 	}
 	for minute := from.Truncate(time.Minute).Add(time.Minute); minute.Before(to); minute = minute.Add(time.Minute) {
