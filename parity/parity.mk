@@ -8,7 +8,7 @@ PARITY = SCENARIO='$(SCENARIO)' RECORDINGS='$(RECORDINGS)' CGO_ENABLED=1 $(GO) t
 
 .PHONY: parity parity-fast parity-record parity-repeat
 
-parity: build ## play all scenarios with the Python agent and with Patchbay, compare (root; SCENARIO=regexp)
+parity: build ## play all scenarios with the Python agent and with Patchbay, compare (root; SCENARIO=regexp; RECORD=1 writes parity/testdata)
 	$(PARITY) -run 'TestParity$$' ./parity/live/
 
 parity-fast: build ## play with Patchbay only, compare with the recordings (root; SCENARIO=regexp)

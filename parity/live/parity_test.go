@@ -81,11 +81,15 @@ func TestScenariosAreDescribed(t *testing.T) {
 	}
 }
 
-// TestParity plays the scenarios with both agents.
+// TestParity plays the scenarios with both agents. With RECORD it writes the recordings, too, of what the Python agent does.
 func TestParity(t *testing.T) {
 	list := chosen(t)
 	c := newCloud(t)
+	if os.Getenv("RECORD") != "" {
+		c.done = recorder(t)
+	}
 	python := c.playAll(t, lab.Python, list)
+	c.done = nil
 	patchbay := c.playAll(t, lab.Patchbay, list)
 	report(t, list, python, patchbay, accepted(t))
 }
@@ -125,8 +129,14 @@ func TestRepeat(t *testing.T) {
 func TestRecord(t *testing.T) {
 	list := chosen(t)
 	c := newCloud(t)
+	c.done = recorder(t)
+	c.playAll(t, lab.Python, list)
+}
+
+// recorder writes the results of scenarios, each after that of its configuration.
+func recorder(t *testing.T) func(*scenario, *result) {
 	var base *parity.Recording
-	c.done = func(s *scenario, r *result) {
+	return func(s *scenario, r *result) {
 		one := recording(s, r)
 		if one.IsConfig() {
 			base = one
@@ -135,7 +145,6 @@ func TestRecord(t *testing.T) {
 			save(t, one, base.Base(one.Hosts))
 		}
 	}
-	c.playAll(t, lab.Python, list)
 }
 
 func recording(s *scenario, r *result) *parity.Recording {
