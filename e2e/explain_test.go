@@ -276,21 +276,27 @@ func (x *onCall) print(left, right string) {
 // patchbay runs the operator's command on a host.
 func (x *onCall) patchbay(host int, args ...string) (out string, status int) {
 	x.t.Helper()
-	h := x.l.Host(host)
+	return x.runPatchbay(x.t, host, args...)
+}
+
+// runPatchbay runs the operator's command on a host.
+func (c *cloud) runPatchbay(t *testing.T, host int, args ...string) (out string, status int) {
+	t.Helper()
+	h := c.l.Host(host)
 	bin := os.Getenv("PATCHBAY_BIN")
 	if bin == "" {
 		bin = filepath.Join("..", "bin", "patchbay")
 	}
 	bin, err := filepath.Abs(bin)
 	if err != nil {
-		x.t.Fatal(err)
+		t.Fatal(err)
 	}
-	cmd := h.Command(x.ctx, bin, args...)
+	cmd := h.Command(c.ctx, bin, args...)
 	cmd.Env = append(cmd.Environ(), "PATCHBAY_SOCKET="+filepath.Join(h.Dir(), "agent", "state", "patchbay.sock"))
 	text, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
-		x.t.Fatal(err)
+		t.Fatal(err)
 	}
 	return string(text), cmd.ProcessState.ExitCode()
 }

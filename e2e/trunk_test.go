@@ -35,6 +35,9 @@ func TestTrunk(t *testing.T) {
 		t.FailNow()
 	}
 	x.look(t, "plugged in")
+	if x.agent == lab.Patchbay {
+		x.run(t, "the operator's commands know the trunk", "1", x.explained)
+	}
 	x.run(t, "agents restart", "2", x.restart)
 	x.look(t, "after a restart")
 	x.run(t, "ovs-vswitchd is killed", "1", x.switchDies)
@@ -271,6 +274,29 @@ func (x *trunked) isolated(t *testing.T) {
 		}
 		if x.eventually(silence, func() bool { return x.vm.probe.saw(k) > 0 }) {
 			t.Errorf("a broadcast of %s arrived at the VM", v.name)
+		}
+	}
+}
+
+// explained asks about a sub-port, and about a packet to it and from it.
+func (x *trunked) explained(t *testing.T) {
+	r := x.riders[3]
+	for _, q := range []struct {
+		args []string
+		says string
+	}{
+		{[]string{"explain", r.port.ID}, fmt.Sprintf("sub-port of trunk %s, whose VM sends it under VLAN %d", x.trunk, r.vlan)},
+		{[]string{"explain", x.vm.PortID}, fmt.Sprintf("parent of trunk %s on %s, with 3 sub-ports", x.trunk, x.bridge())},
+		{[]string{"trace", r.near.PortID, r.ip()}, "delivered: to port"},
+		{[]string{"trace", r.port.ID, r.near.v4}, "delivered: to port"},
+		{[]string{"trace", r.port.ID, r.other.v4}, "leaves: to " + x.l.Host(2).LocalIP()},
+	} {
+		var out string
+		if !x.eventually(wired/4, func() bool {
+			out, _ = x.runPatchbay(t, 1, q.args...)
+			return strings.Contains(out, q.says)
+		}) {
+			t.Errorf("patchbay %s does not say %q:\n%s", strings.Join(q.args, " "), q.says, out)
 		}
 	}
 }
