@@ -4,6 +4,10 @@
 bench-wiring: build ## wiring beside the Python agent and the floor, in one run, as one table (root)
 	@$(GO) test -count 1 -timeout 60m -tags bench -run TestWiring $(TESTFLAGS) -v ./bench/
 
+.PHONY: bench-extensions
+bench-extensions: build ## the agent with quality of service, distributed routing and trunks, and without, in one run, as one table (root)
+	@$(GO) test -count 1 -timeout 30m -tags bench -run TestExtensions $(TESTFLAGS) -v ./bench/
+
 .PHONY: bench-groups
 bench-groups: build ## what one member of a security group costs, at 10 to 10,000 members, beside the Python agent (root)
 	@$(GO) test -count 1 -timeout 120m -tags bench -run TestGroups $(TESTFLAGS) -v ./bench/

@@ -68,9 +68,9 @@ func recorded(t testing.TB) (args, fields map[string]any) {
 	}
 }
 
-// pushes replays news about a port of another host through the broker.
-func (b *bench) pushes(t *testing.T) {
-	b.use(t, lab.Patchbay)
+// pusher sends news about a port of another host.
+func (b *bench) pusher(t *testing.T) (send func() error, args map[string]any) {
+	t.Helper()
 	args, fields := recorded(t)
 	url, err := messaging.ParseURL(b.lab.TransportURL())
 	if err != nil {
@@ -83,36 +83,45 @@ func (b *bench) pushes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = client.Close(context.Background()) }()
+	t.Cleanup(func() { _ = client.Close(context.Background()) })
 	_, versions, err := neutron.Negotiate(t.Context(), neutron.NewServer(client, "bench"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	topic, _ := versions.Topic(neutron.KindPort)
 	target := messaging.Target{Topic: topic, Fanout: true, Version: "1.1"}
-	replay := func() time.Duration {
-		// The pushes pile up while the agent is held, so that it works through them without waiting for the sender: what
-		// waking up for each costs is measured below. How the Python agent's figure was taken is not known.
-		b.hold(t, true)
-		before := cpu(t, b.host)
-		var senders sync.WaitGroup
-		for range atOnce {
-			senders.Go(func() {
-				for range replayed / atOnce {
-					if err := client.Cast(t.Context(), target, "push", args); err != nil {
-						t.Error(err)
-						return
-					}
+	return func() error { return client.Cast(t.Context(), target, "push", args) }, args
+}
+
+// replay sends many pushes and tells the CPU time that the agent takes for them. They pile up while the agent is held, so that it
+// works through them without waiting for the sender. How the Python agent's figure was taken is not known.
+func (b *bench) replay(t *testing.T, send func() error) time.Duration {
+	t.Helper()
+	b.hold(t, true)
+	before := cpu(t, b.host)
+	var senders sync.WaitGroup
+	for range atOnce {
+		senders.Go(func() {
+			for range replayed / atOnce {
+				if err := send(); err != nil {
+					t.Error(err)
+					return
 				}
-			})
-		}
-		senders.Wait()
-		b.hold(t, false)
-		return b.rest(t) - before
+			}
+		})
 	}
-	replay()
+	senders.Wait()
+	b.hold(t, false)
+	return b.rest(t) - before
+}
+
+// pushes replays news about a port of another host through the broker.
+func (b *bench) pushes(t *testing.T) {
+	b.use(t, lab.Patchbay)
+	send, args := b.pusher(t)
+	b.replay(t, send)
 	warm := rss(t, b.host)
-	each := replay() / replayed
+	each := b.replay(t, send) / replayed
 	grown := rss(t, b.host) - warm
 	b.table.add(t, row{
 		what: "push about a foreign port, agent CPU", python: "1570 µs (earlier run)", patchbay: fmt.Sprintf("%.1f µs", float64(each)/1e3),
@@ -122,7 +131,7 @@ func (b *bench) pushes(t *testing.T) {
 	defer tick.Stop()
 	for range 10 * trickled {
 		<-tick.C
-		if err := client.Cast(t.Context(), target, "push", args); err != nil {
+		if err := send(); err != nil {
 			t.Fatal(err)
 		}
 	}

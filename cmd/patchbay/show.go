@@ -62,7 +62,7 @@ func newPortsCommand() *cobra.Command {
 }
 
 func writePorts(out io.Writer, ports []inspect.Port, _ time.Time) {
-	w := newTable(out, "PORT", "NAME", "STATE", "INTERFACE", "OFPORT", "VLAN", "SEGMENT", "ADDRESSES", "SERVER", "WHY")
+	w := newTable(out, "PORT", "NAME", "ROLE", "STATE", "INTERFACE", "OFPORT", "VLAN", "SEGMENT", "ADDRESSES", "SERVER", "WHY")
 	for _, p := range ports {
 		why := p.Reason
 		if p.State == "wired" {
@@ -71,7 +71,7 @@ func writePorts(out io.Writer, ports []inspect.Port, _ time.Time) {
 				why = "flows or rows are not in place yet"
 			}
 		}
-		w.row(p.ID, p.Name, p.State, p.Interface, number(p.OFPort), number(uint32(p.VLAN)), p.Segment, strings.Join(p.Addresses, " "), p.Told, why)
+		w.row(p.ID, p.Name, p.Role, p.State, p.Interface, number(p.OFPort), number(uint32(p.VLAN)), p.Segment, strings.Join(p.Addresses, " "), p.Told, why)
 	}
 	w.flush()
 	if len(ports) == 0 {
@@ -122,7 +122,12 @@ func writePort(out io.Writer, p inspect.Port, now time.Time) {
 		line("address pair", "%s %s", pair.MAC, pair.IP)
 	}
 	line("device", "%s", strings.TrimSpace(p.Owner+" "+p.Device))
+	line("role", "%s", p.Role)
 	line("security", "%s", security(&p))
+	for _, note := range p.Notes { // each begins with the name of what it is about
+		about, text, _ := strings.Cut(note, ": ")
+		line(about, "%s", text)
+	}
 	line("flows", "%d", p.Flows)
 	line("server", "%s", strings.TrimSpace(prefixed("says ", p.Status)+" "+prefixed("was told ", p.Told)+" "+prefixed("revision ", positive(p.Revision))))
 	if c := p.Counters; c != nil {

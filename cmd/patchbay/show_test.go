@@ -163,6 +163,39 @@ timeline
 	}
 }
 
+// What extensions do about a port is part of it.
+func TestPortWithExtensions(t *testing.T) {
+	var out bytes.Buffer
+	p := inspect.Port{
+		ID: "5a1b-3", State: "wired", Reason: "bound to this host", Interface: "spi-5a1b", OFPort: 9, Owner: "trunk:subport", Role: "sub-port", Settled: true,
+		Notes: []string{
+			"trunk: sub-port of trunk t1, whose VM sends it under VLAN 7 through tbr-t1",
+			"distributed routing: routed packets reach it as from its gateway fa:16:3e:00:00:01",
+			"qos: policy gold (q1), the port's: at most 1000 kbit/s from it; what it sends is marked with DSCP 26",
+		},
+	}
+	writePort(&out, p, noon)
+	want := `port 5a1b-3  WIRED: bound to this host
+
+interface            spi-5a1b ofport 9
+device               trunk:subport
+role                 sub-port
+security             port security is off: not filtered
+trunk                sub-port of trunk t1, whose VM sends it under VLAN 7 through tbr-t1
+distributed routing  routed packets reach it as from its gateway fa:16:3e:00:00:01
+qos                  policy gold (q1), the port's: at most 1000 kbit/s from it; what it sends is marked with DSCP 26
+flows                0
+`
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Error(diff)
+	}
+	out.Reset()
+	writePorts(&out, []inspect.Port{p}, noon)
+	if !strings.Contains(out.String(), "5a1b-3  -     sub-port  wired") {
+		t.Error(out.String())
+	}
+}
+
 func TestCommandsOnASocket(t *testing.T) {
 	src := exampleAgent()
 	src.flows = []inspect.Flow{

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -20,13 +21,18 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/patchbay-sdn/patchbay/internal/dvr"
+	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/observe"
+	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
+	"github.com/patchbay-sdn/patchbay/internal/qos"
 	"github.com/patchbay-sdn/patchbay/internal/snapshot"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 	"github.com/patchbay-sdn/patchbay/openflow"
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
+	"github.com/patchbay-sdn/patchbay/parity"
 )
 
 var (
@@ -34,12 +40,13 @@ var (
 	crashSeed = flag.Uint64("crashseed", 1, "seed of the histories; 0: new ones")
 )
 
-// TestCrashes lets an agent live through random histories and crash in the middle, and checks four things. A history goes
+// TestCrashes lets an agent, with all extensions or without, live through random histories and crash in the middle, and checks four things. A history goes
 // from rest to rest; between them up to two things change, the broker and the server may be away, calls fail, the switch may
 // lose its flows, the snapshot may be cut short, changed or of another version; the agent dies at a random step, or at a
 // random time, and is started again.
 //
-//  1. Right in the end: all flows are those that a fresh agent makes on a switch with the same rows and no flows.
+//  1. Right in the end: all flows, meters and rows are those that a fresh agent makes on a switch where the same is plugged in, and
+//     that has no flows, meters, queues or limits.
 //  2. Never empty: a flow that is right before, after, and whichever of the changes are known, stays from the moment it is
 //     there and is not touched; only the switch itself may lose it. (Not looked at when a port comes under filters that was
 //     not filtered before: it is closed until they are known.)
@@ -74,6 +81,7 @@ type crashHistory struct {
 	t     *testing.T
 	rnd   *rand.Rand
 	cfg   world.Config
+	more  []extension.New
 	ovs   *fakeOVS
 	truth *truth
 	dir   string // of the snapshot
@@ -101,6 +109,9 @@ func newCrashHistory(t *testing.T, rnd *rand.Rand) *crashHistory {
 		L2Population: rnd.IntN(2) == 0, Filter: filter, FilterTables: filter, FailClosed: filter, AntiSpoof: !filter,
 	}
 	h.cfg.ARPResponder = h.cfg.L2Population
+	if rnd.IntN(3) > 0 {
+		h.more = []extension.New{dvr.New, qos.New}
+	}
 	h.ovs.rows["Bridge"][rowID("br-ex")] = map[string]any{"_uuid": rowID("br-ex"), "name": "br-ex"} // the operator's
 	h.ovs.mu.Lock()
 	h.ovs.run()
@@ -111,6 +122,9 @@ func newCrashHistory(t *testing.T, rnd *rand.Rand) *crashHistory {
 	for range 4 {
 		id, rule := h.drawRule()
 		h.truth.rules[id] = rule
+	}
+	for _, id := range regionPolicies {
+		h.truth.policies[id] = map[string]any{"id": id, "name": id, "revision_number": 0, "rules": h.drawLimits()}
 	}
 	h.live(0, false)
 	wait(time.Second) // for the bridges
@@ -137,19 +151,19 @@ func (h *crashHistory) live(limit int, away bool) {
 	dir := h.dir
 	h.life = newLife(limit, func() { h.dir = copyState(h.t, dir) })
 	h.region = &region{life: h.life, truth: h.truth, rnd: rand.New(rand.NewPCG(h.rnd.Uint64(), 2)), away: away}
-	h.agent, h.session, h.cancel, h.done = startOn(h.t, h.cfg, h.ovs, h.region, filepath.Join(dir, "snapshot"))
+	h.agent, h.session, h.cancel, h.done = startOn(h.t, h.cfg, h.ovs, h.region, filepath.Join(dir, "snapshot"), h.more...)
 }
 
-func startOn(t *testing.T, cfg world.Config, ovs *fakeOVS, r *region, file string) (*Agent, *ovsSession, func(), chan error) {
+func startOn(t *testing.T, cfg world.Config, ovs *fakeOVS, r *region, file string, more ...extension.New) (*Agent, *ovsSession, func(), chan error) {
 	t.Helper()
-	return startLogged(t, cfg, ovs, r, file, slog.New(slog.DiscardHandler))
+	return startLogged(t, cfg, ovs, r, file, slog.New(slog.DiscardHandler), more...)
 }
 
-func startLogged(t *testing.T, cfg world.Config, ovs *fakeOVS, r *region, file string, log *slog.Logger) (*Agent, *ovsSession, func(), chan error) {
+func startLogged(t *testing.T, cfg world.Config, ovs *fakeOVS, r *region, file string, log *slog.Logger, more ...extension.New) (*Agent, *ovsSession, func(), chan error) {
 	t.Helper()
 	sw := ovs.session(r.life)
 	a, err := New(Config{
-		Host: "hv1", ReportInterval: 30 * time.Second, PortsPerReport: 20, Log: log, World: cfg, Snapshot: file,
+		Host: "hv1", ReportInterval: 30 * time.Second, PortsPerReport: 20, Log: log, World: cfg, Snapshot: file, Extensions: more,
 		Settings: pipeline.Settings{DatapathType: "netdev", MACTableSize: 50000, VXLANPort: 4789, DontFragment: true},
 		Notifier: observe.NewNotifier(func(string) string { return "" }, 1),
 		Link:     Supervised(func(ctx context.Context, bridge string) (*openflow.Conn, error) { return ovs.dial(ctx, r.life, bridge) }),
@@ -206,10 +220,14 @@ func (h *crashHistory) rest() {
 	h.region.chance(nil)
 	h.region.back()
 	wait(restTime)
-	fresh, vlans := h.fresh(h.truth, h.ovs.clone())
+	ovs := h.ovs.clone()
+	ovs.strip()
+	fresh, vlans := h.fresh(h.truth, ovs)
 	got, want := named(h.ovs.all(), vlansOf(h.agent)), named(fresh, vlans)
+	maps.Copy(got, described(h.ovs, vlansOf(h.agent)))
+	maps.Copy(want, described(ovs, vlans))
 	if diff := difference(got, want); diff != "" {
-		h.fail("flows are not those of a fresh start:\n%s", diff)
+		h.fail("flows, meters and rows are not those of a fresh start:\n%s", diff)
 	}
 	h.region.chance(rand.New(rand.NewPCG(h.rnd.Uint64(), 3)))
 }
@@ -219,7 +237,7 @@ func (h *crashHistory) fresh(t *truth, ovs *fakeOVS) (map[bridgeKey]openflow.Ent
 	h.t.Helper()
 	l := newLife(0, func() {})
 	r := &region{life: l, truth: t}
-	a, sw, cancel, done := startOn(h.t, h.cfg, ovs, r, "")
+	a, sw, cancel, done := startOn(h.t, h.cfg, ovs, r, "", h.more...)
 	wait(restTime)
 	flows, vlans := ovs.all(), vlansOf(a)
 	l.crash()
@@ -227,6 +245,46 @@ func (h *crashHistory) fresh(t *truth, ovs *fakeOVS) (map[bridgeKey]openflow.Ent
 	<-done
 	ovs.leave(sw)
 	return flows, vlans
+}
+
+// strip takes away what agents have written about limits.
+func (o *fakeOVS) strip() {
+	clear(o.rows["QoS"])
+	clear(o.rows["Queue"])
+	for _, port := range o.rows["Port"] {
+		delete(port, "qos")
+		if port["other_config"] != nil {
+			kept := entriesOf(port["other_config"])
+			maps.DeleteFunc(kept, func(k string, _ any) bool { return strings.HasSuffix(k, "gress") })
+			port["other_config"] = mapValue(kept)
+		}
+	}
+	for _, i := range o.rows["Interface"] {
+		delete(i, "ingress_policing_rate")
+		delete(i, "ingress_policing_burst")
+	}
+}
+
+// described are the rows and the meters of a switch, without the numbers of a run.
+func described(o *fakeOVS, vlans map[uint16]string) map[string]bool {
+	o.mu.Lock()
+	s := &ovsSession{ovs: o, view: ovsdb.NewView(), box: newMailbox[*ovsdb.Batch]()}
+	s.tell()
+	o.mu.Unlock()
+	names := parity.NewNames()
+	names.Learn(s.view)
+	for vlan, name := range vlans {
+		names.VLAN(vlan, name)
+	}
+	out := map[string]bool{}
+	// What is written down about a port's network stays when it is switched off.
+	written := regexp.MustCompile(`^Port \S+ other_config:(net_uuid|network_type|physical_network|segmentation_id|tag)=`)
+	for _, line := range slices.Concat(names.Rows(s.view), names.Meters("br-int", o.allMeters("br-int"))) {
+		if !written.MatchString(line) {
+			out[line] = true
+		}
+	}
+	return out
 }
 
 func vlansOf(a *Agent) map[uint16]string {
@@ -335,6 +393,7 @@ type change struct {
 	name string
 	make func(t *truth, o *fakeOVS)
 	tell func(r *region)
+	anew int // the number of a port that is plugged in anew
 }
 
 // play goes from one rest to the next, with a crash in between.
@@ -502,6 +561,7 @@ func (h *crashHistory) check(before map[bridgeKey]openflow.Entry, base *fakeOVS,
 		}
 	}
 	steady = both(steady, after)
+	h.fromStrangers(steady, baseTruth, changes)
 	allow(after)
 	if !h.comesUnderFilters(baseTruth) {
 		h.neverEmpty(before, steady)
@@ -512,6 +572,28 @@ func (h *crashHistory) check(before map[bridgeKey]openflow.Entry, base *fakeOVS,
 			h.fail("without a server, from the snapshot, there is no %s %s", k.bridge, e)
 		}
 	}
+}
+
+// fromStrangers leaves out flows that need not stay: those from a port that is plugged in anew under the number that it had, or that
+// is or was switched off. If nobody remembers whose the number was they go, lest the port inherits another's filters.
+func (h *crashHistory) fromStrangers(steady map[bridgeKey]openflow.Entry, before *truth, changes []change) {
+	numbers := map[uint64]bool{}
+	for _, c := range changes {
+		numbers[uint64(c.anew)] = true
+	}
+	for id, p := range h.truth.ports {
+		if p["admin_state_up"] == false || before.ports[id]["admin_state_up"] == false {
+			numbers[uint64(h.ovs.plugged(id))] = true
+		}
+	}
+	maps.DeleteFunc(steady, func(_ bridgeKey, e openflow.Entry) bool {
+		f, err := e.Flow()
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		from, ok := f.Match.Lookup(openflow.InPort)
+		return ok && numbers[from.Value.Lo]
+	})
 }
 
 // withGhosts adds what changed ports were and are as ports of other hosts: a port is known as a member of its new groups while
@@ -631,6 +713,9 @@ func TestANumberIsNoInheritance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newCrashHistory(t, rand.New(rand.NewPCG(1, 1)))
 		h.bury()
+		for _, id := range []string{"A", "B"} {
+			h.truth.ports[id]["admin_state_up"], h.truth.ports[id]["device_owner"] = true, "compute:nova"
+		}
 		h.cfg.Filter, h.cfg.FilterTables, h.cfg.FailClosed, h.cfg.AntiSpoof = true, true, true, false
 		h.live(0, false)
 		h.region.chance(nil)
@@ -684,14 +769,19 @@ func (h *crashHistory) drawPort(id string) map[string]any {
 	up := s.kind != "local" || h.rnd.IntN(2) == 0
 	ips, pairs := []any{}, []any{}
 	for _, ip := range some(h.rnd, fmt.Sprint("10.0.0.1", id[0]), "2001:db8::"+strings.ToLower(id), "10.0.0.99") {
-		ips = append(ips, wrapped(map[string]any{"ip_address": ip}))
+		ips = append(ips, wrapped(map[string]any{"ip_address": ip, "subnet_id": "s" + s.network}))
+	}
+	owner := pick(h.rnd, "compute:nova", "compute:nova", "network:dhcp")
+	if len(h.more) > 0 && h.rnd.IntN(2) == 0 { // of each kind there is one here, so that it does not matter which is told first
+		owner = map[string]string{"A": "network:router_interface_distributed", "B": "network:router_centralized_snat"}[id]
+		owner = cmp.Or(owner, "compute:nova")
 	}
 	if h.rnd.IntN(4) == 0 {
 		pairs = append(pairs, wrapped(map[string]any{"mac_address": "00:00:5e:00:01:0" + strings.ToLower(id), "ip_address": pick(h.rnd, "10.9.0.0/16", "0.0.0.0/0")}))
 	}
 	return map[string]any{
 		"id": id, "network_id": s.network, "mac_address": macOf(id), "admin_state_up": up, "revision_number": h.revision,
-		"device_owner": pick(h.rnd, "compute:nova", "compute:nova", "network:dhcp"), "status": "ACTIVE",
+		"device_owner": owner, "status": "ACTIVE", "qos_policy_id": pick[any](h.rnd, nil, "q1", "q2"),
 		"security":  wrapped(map[string]any{"port_security_enabled": h.rnd.IntN(5) > 0}),
 		"fixed_ips": ips, "allowed_address_pairs": pairs, "security_group_ids": some(h.rnd, regionGroups...),
 		"bindings": []any{wrapped(map[string]any{"host": "hv1", "status": "ACTIVE", "profile": "{}"})},
@@ -724,41 +814,100 @@ func (h *crashHistory) drawRule() (string, map[string]any) {
 	return id, rule
 }
 
+// drawMore draws a change that only extensions care about.
+func (h *crashHistory) drawMore() change {
+	h.revision++
+	switch h.rnd.IntN(4) {
+	case 0, 1:
+		id := pick(h.rnd, regionPolicies...)
+		data := map[string]any{"id": id, "name": id, "revision_number": h.revision, "rules": h.drawLimits()}
+		return change{name: fmt.Sprint("change policy ", id, " to ", data["rules"]), make: func(t *truth, _ *fakeOVS) {
+			if t.policies[id]["revision_number"].(int) < data["revision_number"].(int) {
+				t.policies[id] = data
+			}
+		}, tell: func(r *region) { r.push(neutron.KindQosPolicy, neutron.Updated, data) }}
+	case 2:
+		id := pick(h.rnd, regionSegments()...).network
+		data := map[string]any{"id": id, "revision_number": h.revision, "qos_policy_id": pick[any](h.rnd, nil, "q1", "q2")}
+		return change{name: fmt.Sprint("change network ", id, " to ", data["qos_policy_id"]), make: func(t *truth, _ *fakeOVS) {
+			if t.network(id)["revision_number"].(int) < data["revision_number"].(int) {
+				t.networks[id] = data
+			}
+		}, tell: func(r *region) { r.push(neutron.KindNetwork, neutron.Updated, data) }}
+	}
+	host := pick(h.rnd, "hv2", "hv3")
+	gone := h.truth.routers[host] != ""
+	return change{name: fmt.Sprint("routers of ", host, " gone: ", gone), make: func(t *truth, _ *fakeOVS) {
+		if delete(t.routers, host); !gone {
+			t.routers[host] = "fa:16:3f:00:01:0" + host[2:]
+		}
+	}, tell: func(r *region) {
+		r.mu.Lock()
+		list := r.truth.routerAddresses()
+		r.mu.Unlock()
+		r.send(neutron.TopicDVRUpdate, "dvr_mac_address_update", map[string]any{"dvr_macs": list})
+	}}
+}
+
+// drawLimits draws the rules of a policy.
+func (h *crashHistory) drawLimits() []any {
+	way := func() string { return pick(h.rnd, "ingress", "egress") }
+	rules := []any{}
+	for _, kind := range some(h.rnd, "QosDscpMarkingRule", "QosBandwidthLimitRule", "QosPacketRateLimitRule", "QosMinimumBandwidthRule") {
+		data := map[string]map[string]any{
+			"QosDscpMarkingRule":      {"dscp_mark": 2 * h.rnd.IntN(4)},
+			"QosBandwidthLimitRule":   {"max_kbps": 1000 * (1 + h.rnd.IntN(2)), "max_burst_kbps": 100 * h.rnd.IntN(2), "direction": way()},
+			"QosPacketRateLimitRule":  {"max_kpps": 1 + h.rnd.IntN(2), "max_burst_kpps": h.rnd.IntN(2), "direction": way()},
+			"QosMinimumBandwidthRule": {"min_kbps": 1000 * (1 + h.rnd.IntN(2)), "direction": way()},
+		}[kind]
+		rules = append(rules, map[string]any{"versioned_object.name": kind, "versioned_object.data": data})
+	}
+	return rules
+}
+
 // drawChange draws what happens next, as the cloud is now.
 func (h *crashHistory) drawChange() change {
 	id := pick(h.rnd, "A", "B", "C")
 	h.number++
 	incarnation, number := h.number, pick(h.rnd, 10, 20, 30)+int(id[0]-'A')
+	if len(h.more) > 0 && h.rnd.IntN(3) == 0 {
+		return h.drawMore()
+	}
 	switch h.rnd.IntN(9) {
 	case 0, 1:
 		if h.ovs.plugged(id) == 0 {
-			return change{fmt.Sprint("plug ", id), func(_ *truth, o *fakeOVS) {
+			return change{name: fmt.Sprint("plug ", id), make: func(_ *truth, o *fakeOVS) {
 				if o.plugged(id) == 0 {
 					o.plug(id, incarnation, number)
 				}
-			}, nil}
+			}}
 		}
-		return change{fmt.Sprint("unplug ", id), func(_ *truth, o *fakeOVS) { o.unplug(id) }, nil}
+		return change{name: fmt.Sprint("unplug ", id), make: func(_ *truth, o *fakeOVS) { o.unplug(id) }}
 	case 2:
-		return change{fmt.Sprint("plug anew ", id), func(_ *truth, o *fakeOVS) { o.plug(id, incarnation, number) }, nil}
+		return change{name: fmt.Sprint("plug anew ", id), make: func(_ *truth, o *fakeOVS) { o.plug(id, incarnation, number) }, anew: number}
 	case 3, 4:
 		id := pick(h.rnd, "A", "B", "C", "D", "E")
 		p := h.drawPort(id)
-		return change{fmt.Sprint("change ", id), func(t *truth, _ *fakeOVS) {
+		return change{name: fmt.Sprint("change ", id), make: func(t *truth, _ *fakeOVS) {
 			if had := t.ports[id]; had == nil || had["revision_number"].(int) < p["revision_number"].(int) {
 				t.ports[id] = p
 			}
-		}, func(r *region) { r.push(neutron.KindPort, neutron.Updated, p) }}
+		}, tell: func(r *region) {
+			r.mu.Lock()
+			data := r.truth.asTold(p)
+			r.mu.Unlock()
+			r.push(neutron.KindPort, neutron.Updated, data)
+		}}
 	case 5:
 		id, rule := h.drawRule()
-		return change{fmt.Sprint("add rule ", id), func(t *truth, _ *fakeOVS) { t.rules[id] = rule }, func(r *region) {
+		return change{name: fmt.Sprint("add rule ", id), make: func(t *truth, _ *fakeOVS) { t.rules[id] = rule }, tell: func(r *region) {
 			r.push(neutron.KindSecurityGroupRule, neutron.Updated, rule)
 		}}
 	case 6:
 		if len(h.truth.rules) > 0 {
 			id := pick(h.rnd, slices.Sorted(maps.Keys(h.truth.rules))...)
 			group := h.truth.rules[id]["security_group_id"]
-			return change{fmt.Sprint("drop rule ", id), func(t *truth, _ *fakeOVS) { delete(t.rules, id) }, func(r *region) {
+			return change{name: fmt.Sprint("drop rule ", id), make: func(t *truth, _ *fakeOVS) { delete(t.rules, id) }, tell: func(r *region) {
 				r.push(neutron.KindSecurityGroupRule, neutron.Deleted, map[string]any{"id": id, "security_group_id": group})
 			}}
 		}
@@ -770,7 +919,7 @@ func (h *crashHistory) drawChange() change {
 			list = append(list, wrapped(map[string]any{"address": x}))
 		}
 		data := map[string]any{"id": id, "revision_number": h.revision, "addresses": list}
-		return change{fmt.Sprint("change addresses ", id), func(t *truth, _ *fakeOVS) { t.addresses[id] = data }, func(r *region) {
+		return change{name: fmt.Sprint("change addresses ", id), make: func(t *truth, _ *fakeOVS) { t.addresses[id] = data }, tell: func(r *region) {
 			r.push(neutron.KindAddressGroup, neutron.Updated, data)
 		}}
 	}
@@ -778,14 +927,14 @@ func (h *crashHistory) drawChange() change {
 	endpoint := pick(h.rnd, "10.0.0.2", "10.0.0.3")
 	line := fmt.Sprintf("%s %d %s %s fa:16:3e:22:22:0%s 10.0.0.7%s", s.network, s.id, s.kind, endpoint, endpoint[7:], endpoint[7:])
 	gone := h.truth.stations[line]
-	return change{fmt.Sprint("station ", line, " gone: ", gone), func(t *truth, _ *fakeOVS) {
+	return change{name: fmt.Sprint("station ", line, " gone: ", gone), make: func(t *truth, _ *fakeOVS) {
 		if gone {
 			delete(t.stations, line)
 			delete(t.tunnels, s.kind+" "+endpoint)
 		} else {
 			t.stations[line], t.tunnels[s.kind+" "+endpoint] = true, true
 		}
-	}, func(r *region) {
+	}, tell: func(r *region) {
 		tunnel := map[string]any{"tunnel_ip": endpoint, "tunnel_type": s.kind}
 		if gone {
 			r.send(neutron.TopicTunnelDelete, "tunnel_delete", tunnel)

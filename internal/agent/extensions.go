@@ -16,8 +16,10 @@ import (
 // extensions are the capabilities beside the core, and where their questions and tasks stand. It is owned by the loop.
 type extensions struct {
 	extension.Set
-	running map[errand]bool // on their way
-	pulls   int             // of these, calls that ask for objects
+	// running are on their way. False: the outcome does not count, because news may have been missed since, or because nobody wanted
+	// it for a while and news were not listened to.
+	running map[errand]bool
+	pulls   int // of these, calls that ask for objects
 	retries retries[errand]
 	// alone are objects that are asked for one by one, because a question that named several was refused.
 	alone map[errand]bool
@@ -54,6 +56,14 @@ type (
 	}
 )
 
+// doubt says that news may have been missed: everything is asked for again.
+func (x *extensions) doubt() {
+	x.Set.Doubt()
+	for e := range x.running {
+		x.running[e] = false
+	}
+}
+
 // maxTasks bounds how many tasks are done at a time.
 const maxTasks = 8
 
@@ -68,7 +78,7 @@ func (a *Agent) tend(ctx context.Context) {
 	// ready says whether an errand can be run now.
 	ready := func(e errand) bool {
 		listed[e] = true
-		if x.running[e] {
+		if _, on := x.running[e]; on {
 			return false
 		}
 		if x.retries.waiting(e, now) {
@@ -105,8 +115,11 @@ func (a *Agent) tend(ctx context.Context) {
 			}
 		}
 	}
+	for e := range x.running {
+		x.running[e] = x.running[e] && listed[e]
+	}
 	for e := range x.retries {
-		if !listed[e] && !x.running[e] {
+		if _, on := x.running[e]; !listed[e] && !on {
 			x.retries.forget(e)
 			delete(x.alone, e)
 		}
@@ -147,18 +160,30 @@ func (a *Agent) pull(ctx context.Context, question []errand) {
 	})
 }
 
+func (e pulled) ids() []string {
+	ids := make([]string, len(e.errands))
+	for i, errand := range e.errands {
+		ids[i] = errand.id
+	}
+	return ids
+}
+
 // objectsCame takes the server's answer to an extension's question, or that there is none.
 func (a *Agent) objectsCame(e pulled) {
 	x := &a.extensions
 	x.pulls--
 	now := time.Now()
-	ids := make([]string, len(e.errands))
-	for i, errand := range e.errands {
+	ids := e.ids()
+	counts := true
+	for _, errand := range e.errands {
+		counts = counts && x.running[errand]
 		delete(x.running, errand)
-		ids[i] = errand.id
+	}
+	a.heard(e.err)
+	if !counts {
+		return // what is still missing is asked for again
 	}
 	ext, kind := x.Set[e.errands[0].extension], e.errands[0].kind
-	a.heard(e.err)
 	if refused(e.err) && len(e.errands) > 1 {
 		for _, errand := range e.errands {
 			x.alone[errand] = true // one of them may be what the server stumbles over
@@ -185,7 +210,10 @@ func (a *Agent) objectsCame(e pulled) {
 // taskDone takes the outcome of a task. Whether it has to be done again the extension says by listing it.
 func (a *Agent) taskDone(e taskEnded) {
 	x := &a.extensions
-	delete(x.running, e.errand)
+	counts := x.running[e.errand]
+	if delete(x.running, e.errand); !counts {
+		return // if it is still due it is done again
+	}
 	x.retries.unanswered(e.errand, time.Now(), e.err)
 	ext := x.Set[e.errand.extension]
 	if e.err != nil {

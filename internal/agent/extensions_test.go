@@ -101,6 +101,38 @@ func TestAnExtensionIsGivenWhatWasRemembered(t *testing.T) {
 	}
 }
 
+// What extensions hear, ask and do is in the flight recorder, under the ids that people look for.
+func TestExtensionsInTheRecorder(t *testing.T) {
+	a, err := New(Config{
+		Log: slog.New(slog.DiscardHandler), Extensions: []extension.New{func(*world.World) extension.Extension { return &curious{} }},
+	}, nil, func(func(messaging.Event)) (Broker, error) { return nil, nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy := []neutron.Primitive{{Name: "QosPolicy", Data: []byte(`{"id":"q1"}`)}}
+	a.noteMessage(&neutron.Push{Kind: neutron.KindQosPolicy, Event: neutron.Updated, Objects: policy})
+	a.noteMessage(&neutron.Push{Kind: neutron.KindSubPort, Event: neutron.Created, Objects: []neutron.Primitive{{Name: "SubPort", Data: []byte(`{"port_id":"p1"}`)}}})
+	a.noteMessage(&neutron.DVRUpdate{MACs: make([]neutron.DVRMAC, 3)})
+	a.note(pulled{errands: []errand{{kind: neutron.KindQosPolicy, id: "q1"}}, found: policy})
+	a.note(taskEnded{errand: errand{id: "greet"}, err: errors.New("no")})
+	events, err := a.Events(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"push: QosPolicy updated q1", "push: SubPort created p1", "push: router addresses of hosts, 3",
+		"reply: the server tells about QosPolicy q1", "reply: extension curious has done: greet: no",
+	}
+	for i, e := range events {
+		if got := e.Kind + ": " + e.Text; i >= len(want) || got != want[i] {
+			t.Errorf("%q, want %q", got, want[min(i, len(want)-1)])
+		}
+	}
+	if len(events) != len(want) || events[0].Subject != "q1" {
+		t.Errorf("%d events, the first about %q", len(events), events[0].Subject)
+	}
+}
+
 // The loop does for an extension what it does for ports: it asks for what is missing, one by one when a question is
 // refused, does its tasks until they are not listed any more, and hands on what is heard.
 func TestTendingAnExtension(t *testing.T) {
@@ -166,6 +198,45 @@ func TestTendingAnExtension(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// An answer from before a gap does not count, nor one to a question that nobody asked for a while: news were not listened to.
+func TestOldAnswersDoNotCount(t *testing.T) {
+	for name, meanwhile := range map[string]func(r *rig, c *curious){
+		"gap": func(r *rig, _ *curious) { r.broker.onEvent(messaging.Gap{}) },
+		"not asked for": func(r *rig, c *curious) {
+			c.missing = nil
+			r.deliver("own-topic", "hello", `{}`)
+			wait(time.Second)
+			c.missing = []string{"p1"}
+			r.deliver("own-topic", "hello", `{}`)
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := &curious{missing: []string{"p1"}, done: true}
+			var server *cloud
+			r := startWith(t, func(cfg *Config, _ *fakeBroker) {
+				cfg.Extensions = []extension.New{func(*world.World) extension.Extension { return c }}
+			}, func(b *fakeBroker) Broker {
+				server = &cloud{fakeBroker: b, slow: 20 * time.Second, asked: map[string]int{}}
+				return server
+			})
+			r.sw.changes <- connected()
+			wait(5 * time.Second)
+			meanwhile(r, c)
+			wait(20 * time.Second)
+			if slices.Contains(c.heard, "answer p1") || len(c.missing) != 1 {
+				t.Errorf("%s: the old answer was taken: %q", name, c.heard)
+			}
+			wait(20 * time.Second)
+			if n := len(slices.DeleteFunc(c.heard, func(s string) bool { return s != "answer p1" })); n != 1 || len(c.missing) != 0 {
+				t.Errorf("%s: %d answers, missing %v", name, n, c.missing)
+			}
+			if err := r.stop(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }
 
 // patient is an extension with a task for later.

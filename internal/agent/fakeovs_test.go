@@ -13,6 +13,7 @@ import (
 	"net"
 	"reflect"
 	"slices"
+	"strconv"
 	"sync"
 
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
@@ -26,6 +27,7 @@ type fakeOVS struct {
 	rows     map[string]map[string]map[string]any // by table, UUID and column, as RFC 7047 writes values
 	next     int                                  // of UUIDs and port numbers
 	flows    map[string]map[openflow.Key]openflow.Entry
+	meters   map[string]map[uint32]openflow.MeterDesc
 	sessions []*ovsSession
 	// committed is told what one bundle, or a restart of the switch, did to a bridge.
 	committed func(bridge string, mods []flowMod, wiped bool)
@@ -39,23 +41,31 @@ type flowMod struct {
 
 func newFakeOVS() *fakeOVS {
 	return &fakeOVS{
-		rows:  map[string]map[string]map[string]any{"Open_vSwitch": {rowID("root"): {"_uuid": rowID("root")}}, "Bridge": {}, "Port": {}, "Interface": {}, "Controller": {}},
-		flows: map[string]map[openflow.Key]openflow.Entry{}, next: 1,
+		rows: map[string]map[string]map[string]any{
+			"Open_vSwitch": {rowID("root"): {"_uuid": rowID("root")}}, "Bridge": {}, "Port": {}, "Interface": {}, "Controller": {}, "QoS": {}, "Queue": {},
+		},
+		flows: map[string]map[openflow.Key]openflow.Entry{}, meters: map[string]map[uint32]openflow.MeterDesc{}, next: 1,
 	}
 }
 
-// clone has the same rows, and no flows.
+// clone has the same rows, and no flows or meters.
 func (o *fakeOVS) clone() *fakeOVS {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	c := &fakeOVS{rows: map[string]map[string]map[string]any{}, flows: map[string]map[openflow.Key]openflow.Entry{}, next: o.next}
-	for table, rows := range o.rows {
-		c.rows[table] = map[string]map[string]any{}
+	c := newFakeOVS()
+	c.rows, c.next = copyRows(o.rows), o.next
+	return c
+}
+
+func copyRows(all map[string]map[string]map[string]any) map[string]map[string]map[string]any {
+	out := map[string]map[string]map[string]any{}
+	for table, rows := range all {
+		out[table] = map[string]map[string]any{}
 		for id, row := range rows {
-			c.rows[table][id] = maps.Clone(row) // values are never changed in place
+			out[table][id] = maps.Clone(row) // values are never changed in place
 		}
 	}
-	return c
+	return out
 }
 
 // rowID is the UUID of a row, by what it is.
@@ -96,19 +106,32 @@ func uuidOf(v any) string {
 
 func pairsOf(v any) map[string]string {
 	out := map[string]string{}
-	list, _ := v.([]any)
-	if len(list) != 2 || list[0] != "map" {
-		return out
-	}
-	pairs, _ := list[1].([]any)
-	for _, p := range pairs {
-		kv, _ := p.([]any)
-		out[fmt.Sprint(kv[0])] = fmt.Sprint(kv[1])
+	for k, value := range entriesOf(v) {
+		out[k] = fmt.Sprint(value)
 	}
 	return out
 }
 
-func mapValue(m map[string]string) any {
+// entriesOf is a map with values of any kind.
+func entriesOf(v any) map[string]any {
+	out := map[string]any{}
+	if !isMap(v) {
+		return out
+	}
+	pairs, _ := v.([]any)[1].([]any)
+	for _, p := range pairs {
+		kv, _ := p.([]any)
+		out[fmt.Sprint(kv[0])] = kv[1]
+	}
+	return out
+}
+
+func isMap(v any) bool {
+	list, _ := v.([]any)
+	return len(list) == 2 && list[0] == "map"
+}
+
+func mapValue[V any](m map[string]V) any {
 	pairs := []any{}
 	for _, k := range slices.Sorted(maps.Keys(m)) {
 		pairs = append(pairs, []any{k, m[k]})
@@ -139,6 +162,7 @@ func (o *fakeOVS) transact(tx *ovsdb.Tx) error {
 	if err != nil {
 		return err
 	}
+	before := copyRows(o.rows)
 	names := map[string]string{}
 	var resolve func(v any) any
 	resolve = func(v any) any {
@@ -213,21 +237,43 @@ func (o *fakeOVS) transact(tx *ovsdb.Tx) error {
 			}
 		}
 	}
+	if dangling := o.dangling(); dangling != "" {
+		o.rows = before
+		return fmt.Errorf("constraint violation: %s", dangling)
+	}
 	return nil
 }
 
+// dangling names a reference to a QoS row or a queue that is not there.
+func (o *fakeOVS) dangling() string {
+	for _, port := range o.rows["Port"] {
+		for _, id := range uuids(port["qos"]) {
+			if o.rows["QoS"][string(id)] == nil {
+				return fmt.Sprintf("port %v refers to a QoS row that is gone", port["name"])
+			}
+		}
+	}
+	for _, qos := range o.rows["QoS"] {
+		for number, id := range entriesOf(qos["queues"]) {
+			if o.rows["Queue"][uuidOf(id)] == nil {
+				return fmt.Sprintf("queue %s of a QoS row is gone", number)
+			}
+		}
+	}
+	return ""
+}
+
 func mutate(old any, insert bool, value any) any {
-	list, _ := value.([]any)
-	before := pairsOf(old)
-	if len(list) == 2 && list[0] == "map" {
-		for k, v := range pairsOf(value) {
+	before := entriesOf(old)
+	if isMap(value) {
+		for k, v := range entriesOf(value) {
 			if _, taken := before[k]; !taken {
 				before[k] = v
 			}
 		}
 		return mapValue(before)
 	}
-	if !insert && len(before) > 0 {
+	if !insert && isMap(old) {
 		for _, k := range elements(value) {
 			delete(before, fmt.Sprint(k))
 		}
@@ -367,14 +413,27 @@ func (s *ovsSession) tell() {
 	}, &b.Bridges)
 	differ(s.view.Ports(), func(r *ovsdb.Port) ovsdb.UUID { return r.UUID }, rows["Port"], func(id ovsdb.UUID, r map[string]any) *ovsdb.Port {
 		return &ovsdb.Port{
-			UUID: id, Name: textOf(r["name"]), Interfaces: uuids(r["interfaces"]), Tag: numberOf(r["tag"]), OtherConfig: pairsOf(r["other_config"]),
+			UUID: id, Name: textOf(r["name"]), Interfaces: uuids(r["interfaces"]), Tag: numberOf(r["tag"]), VLANMode: textOf(r["vlan_mode"]),
+			QoS: reference(r["qos"]), OtherConfig: pairsOf(r["other_config"]),
 		}
 	}, &b.Ports)
 	differ(s.view.Interfaces(), func(r *ovsdb.Interface) ovsdb.UUID { return r.UUID }, rows["Interface"], func(id ovsdb.UUID, r map[string]any) *ovsdb.Interface {
 		return &ovsdb.Interface{
 			UUID: id, Name: textOf(r["name"]), Type: textOf(r["type"]), OFPort: numberOf(r["ofport"]), Options: pairsOf(r["options"]), ExternalIDs: pairsOf(r["external_ids"]),
+			IngressPolicingRate: orZero(numberOf(r["ingress_policing_rate"])), IngressPolicingBurst: orZero(numberOf(r["ingress_policing_burst"])),
 		}
 	}, &b.Interfaces)
+	differ(s.view.AllQoS(), func(r *ovsdb.QoS) ovsdb.UUID { return r.UUID }, rows["QoS"], func(id ovsdb.UUID, r map[string]any) *ovsdb.QoS {
+		q := &ovsdb.QoS{UUID: id, Type: textOf(r["type"]), Queues: map[int]ovsdb.UUID{}, OtherConfig: pairsOf(r["other_config"]), ExternalIDs: pairsOf(r["external_ids"])}
+		for number, queue := range entriesOf(r["queues"]) {
+			n, _ := strconv.Atoi(number)
+			q.Queues[n] = ovsdb.UUID(uuidOf(queue))
+		}
+		return q
+	}, &b.QoS)
+	differ(s.view.Queues(), func(r *ovsdb.Queue) ovsdb.UUID { return r.UUID }, rows["Queue"], func(id ovsdb.UUID, r map[string]any) *ovsdb.Queue {
+		return &ovsdb.Queue{UUID: id, OtherConfig: pairsOf(r["other_config"]), ExternalIDs: pairsOf(r["external_ids"])}
+	}, &b.Queues)
 	if b.Len() == 0 {
 		return
 	}
@@ -382,6 +441,20 @@ func (s *ovsSession) tell() {
 	b.Seq = s.seq
 	s.view.Apply(b)
 	s.box.put(b)
+}
+
+func reference(v any) ovsdb.UUID {
+	if list := uuids(v); len(list) > 0 {
+		return list[0]
+	}
+	return ""
+}
+
+func orZero(n *int) int {
+	if n == nil {
+		return 0
+	}
+	return *n
 }
 
 func differ[T any](before func(func(*T) bool), key func(*T) ovsdb.UUID, rows map[string]map[string]any, make func(ovsdb.UUID, map[string]any) *T, out *[]ovsdb.Diff[T]) {
@@ -451,10 +524,11 @@ func (o *fakeOVS) plugged(port string) int {
 	return 0
 }
 
-// restart loses all flows, as a switch that is started again.
+// restart loses all flows and meters, as a switch that is started again.
 func (o *fakeOVS) restart() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	clear(o.meters)
 	for bridge := range o.flows {
 		clear(o.flows[bridge])
 		if o.committed != nil {
@@ -496,6 +570,10 @@ func (o *fakeOVS) dial(ctx context.Context, l *life, bridge string) (*openflow.C
 const (
 	ofHello, ofError, ofEchoRequest, ofEchoReply, ofFeatures, ofFeaturesReply       = 0, 1, 2, 3, 5, 6
 	ofMultipart, ofMultipartReply, ofBarrier, ofBarrierReply, ofBundle, ofBundleAdd = 18, 19, 20, 21, 33, 34
+	ofMeterMod                                                                      = 29
+
+	// Kinds of multipart messages.
+	mpFlows, mpMeters, mpMeterFeatures = 1, 10, 11
 )
 
 // serve is the bridge's end of a connection.
@@ -527,14 +605,26 @@ func (o *fakeOVS) serve(l *life, bridge string, nc net.Conn) {
 		case ofBarrier:
 			ok = send(ofBarrierReply, xid)
 		case ofMultipart:
-			if binary.BigEndian.Uint16(body) != 1 {
-				ok = send(ofError, xid, 0, 1, 0, 2) // an Open vSwitch without a flow monitor
-				break
+			kind := body[1]
+			reply := func(more byte, part []byte) bool {
+				return send(ofMultipartReply, xid, append([]byte{0, kind, 0, more, 0, 0, 0, 0}, part...)...)
 			}
+			switch kind {
+			case mpFlows:
+				ok = l.step() && o.dump(bridge, reply)
+			case mpMeters:
+				ok = l.step() && reply(0, o.dumpMeters(bridge))
+			case mpMeterFeatures:
+				ok = reply(0, meterFeatures())
+			default:
+				ok = send(ofError, xid, 0, 1, 0, 2) // an Open vSwitch without a flow monitor
+			}
+		case ofMeterMod:
 			if ok = l.step(); ok {
-				ok = o.dump(bridge, func(more byte, part []byte) bool {
-					return send(ofMultipartReply, xid, append([]byte{0, 1, 0, more, 0, 0, 0, 0}, part...)...)
-				})
+				if code := o.meterMod(bridge, body); code != 0 {
+					ok = send(ofError, xid, 0, ofMeterFailed, 0, code)
+				}
+				ok = ok && l.step()
 			}
 		case ofBundleAdd:
 			id := binary.BigEndian.Uint32(body)
@@ -545,7 +635,10 @@ func (o *fakeOVS) serve(l *life, bridge string, nc net.Conn) {
 			}
 			id, kind := binary.BigEndian.Uint32(body), binary.BigEndian.Uint16(body[4:])
 			if kind == 4 {
-				o.commit(bridge, bundles[id])
+				if !o.commit(bridge, bundles[id]) {
+					ok = send(ofError, xid, 0, 17, 0, 0) // the bundle failed
+					break
+				}
 				if ok = l.step(); !ok {
 					return // done, and nobody heard of it
 				}
@@ -559,10 +652,15 @@ func (o *fakeOVS) serve(l *life, bridge string, nc net.Conn) {
 	}
 }
 
-// commit applies a bundle.
-func (o *fakeOVS) commit(bridge string, mods []flowMod) {
+// commit applies a bundle, unless a flow of it refers to a meter that is not there.
+func (o *fakeOVS) commit(bridge string, mods []flowMod) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	for _, m := range mods {
+		if id, ok := meterOf(m.entry); ok && len(o.meters[bridge][id].Bands) == 0 {
+			return false
+		}
+	}
 	if o.flows[bridge] == nil {
 		o.flows[bridge] = map[openflow.Key]openflow.Entry{}
 	}
@@ -576,6 +674,7 @@ func (o *fakeOVS) commit(bridge string, mods []flowMod) {
 	if o.committed != nil {
 		o.committed(bridge, mods, false)
 	}
+	return true
 }
 
 // decodeMod reads a flow_mod; the agent adds flows and deletes single ones.

@@ -86,15 +86,26 @@ type truth struct {
 	addresses map[string]map[string]any
 	tunnels   map[string]bool // "type ip"
 	stations  map[string]bool // "network segment type endpoint mac ip"
+	policies  map[string]map[string]any
+	networks  map[string]map[string]any // by id; what was told about them
+	routers   map[string]string         // addresses of distributed routers, by host
 }
 
 var (
 	regionGroups = []string{"g1", "g2", "g3"}
 	regionLists  = []string{"a1", "a2"}
+
+	regionPolicies = []string{"q1", "q2"}
 )
 
 func newTruth() *truth {
-	t := &truth{map[string]map[string]any{}, map[string]map[string]any{}, map[string]map[string]any{}, map[string]bool{}, map[string]bool{}}
+	t := &truth{
+		ports: map[string]map[string]any{}, rules: map[string]map[string]any{}, addresses: map[string]map[string]any{}, tunnels: map[string]bool{},
+		stations: map[string]bool{}, policies: map[string]map[string]any{}, networks: map[string]map[string]any{}, routers: map[string]string{"hv1": "fa:16:3f:00:00:01"},
+	}
+	for _, id := range regionPolicies {
+		t.policies[id] = map[string]any{"id": id, "name": id, "revision_number": 0, "rules": []any{}}
+	}
 	for _, id := range regionLists {
 		t.addresses[id] = map[string]any{"id": id, "revision_number": 0, "addresses": []any{}}
 	}
@@ -109,7 +120,33 @@ func newTruth() *truth {
 
 // clone shares the objects, which are replaced and never changed.
 func (t *truth) clone() *truth {
-	return &truth{maps.Clone(t.ports), maps.Clone(t.rules), maps.Clone(t.addresses), maps.Clone(t.tunnels), maps.Clone(t.stations)}
+	return &truth{
+		maps.Clone(t.ports), maps.Clone(t.rules), maps.Clone(t.addresses), maps.Clone(t.tunnels), maps.Clone(t.stations),
+		maps.Clone(t.policies), maps.Clone(t.networks), maps.Clone(t.routers),
+	}
+}
+
+// asTold is a port as the server tells it now: with the policy of its network.
+func (t *truth) asTold(p map[string]any) map[string]any {
+	p = maps.Clone(p)
+	p["qos_network_policy_id"] = t.network(fmt.Sprint(p["network_id"]))["qos_policy_id"]
+	return p
+}
+
+func (t *truth) network(id string) map[string]any {
+	if n := t.networks[id]; n != nil {
+		return n
+	}
+	return map[string]any{"id": id, "revision_number": 0, "qos_policy_id": nil}
+}
+
+// addresses of distributed routers, as messages have them.
+func (t *truth) routerAddresses() []any {
+	list := []any{}
+	for _, host := range slices.Sorted(maps.Keys(t.routers)) {
+		list = append(list, map[string]any{"host": host, "mac_address": t.routers[host]})
+	}
+	return list
 }
 
 type regionSegment struct {
@@ -141,14 +178,22 @@ func (t *truth) pull(kind neutron.Kind, filter map[string]any) []any {
 		for _, id := range slices.Sorted(maps.Keys(t.ports)) {
 			in, _ := t.ports[id]["security_group_ids"].([]string)
 			if slices.ContainsFunc(in, func(g string) bool { return slices.Contains(groups, g) }) {
-				found = append(found, primitive(kind, t.ports[id]))
+				found = append(found, primitive(kind, t.asTold(t.ports[id])))
 			}
 		}
 	case kind == neutron.KindPort:
 		for _, id := range ids {
-			if p := t.ports[id]; p != nil {
-				found = append(found, primitive(kind, p))
+			if t.ports[id] != nil {
+				found = append(found, primitive(kind, t.asTold(t.ports[id])))
 			}
+		}
+	case kind == neutron.KindQosPolicy:
+		for _, id := range ids {
+			found = append(found, primitive(kind, t.policies[id]))
+		}
+	case kind == neutron.KindNetwork:
+		for _, id := range ids {
+			found = append(found, primitive(kind, t.network(id)))
 		}
 	case kind == neutron.KindSecurityGroup:
 		for _, id := range ids {
@@ -269,6 +314,10 @@ func (r *region) Call(ctx context.Context, target messaging.Target, method strin
 		}
 	case "update_device_down":
 		value = map[string]any{"device": all["device"], "exists": true}
+	case "get_dvr_mac_address_list":
+		value = r.truth.routerAddresses()
+	case "get_subnet_for_dvr":
+		value = map[string]any{"gateway_mac": "fa:16:3e:00:00:99"}
 	default:
 		panic("the region does not know " + method)
 	}

@@ -30,6 +30,7 @@ import (
 type cloud struct {
 	*fakeBroker
 	refuses, lacks string
+	slow           time.Duration // how long it takes to answer about policies
 
 	mu     sync.Mutex
 	asked  map[string]int
@@ -69,6 +70,9 @@ func (c *cloud) Call(ctx context.Context, t messaging.Target, method string, arg
 	kind, _ := all["resource_type"].(neutron.Kind)
 	if method != "bulk_pull" || kind == neutron.KindNDPProxy {
 		return c.fakeBroker.Call(ctx, t, method, args, result)
+	}
+	if kind == neutron.KindQosPolicy && c.slow > 0 && len(ids) > 0 && sleep(ctx, c.slow) != nil {
+		return ctx.Err()
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -413,8 +413,11 @@ func (c *portCopy) document() inspect.Port {
 		ID: c.port.ID, State: w.State.String(), Reason: w.Reason, Interface: c.vif.Name, OFPort: c.vif.OFPort,
 		Network: w.Segment.Network, VLAN: w.VLAN, Filtered: c.filter, Groups: c.port.Groups,
 		Told:    [...]string{"", "up", "down", "switched off"}[c.told],
-		Settled: c.settled, Flows: c.flows, Notes: c.notes,
+		Settled: c.settled, Flows: c.flows,
 		Timeline: inspect.Timeline{Plugged: c.line.plugged, Answered: c.line.answered, Settled: c.line.settled, Reported: c.line.reported},
+	}
+	for _, note := range c.notes {
+		doc.Notes = append(doc.Notes, inspect.Printable(note)) // with the names of policies
 	}
 	if c.segment.Type != "" {
 		doc.Segment = segmentText(&c.segment)
@@ -424,8 +427,10 @@ func (c *portCopy) document() inspect.Port {
 	}
 	d := c.port.Details
 	if d == nil {
+		doc.Role = roleOf("", doc.Interface)
 		return doc
 	}
+	doc.Role = roleOf(d.DeviceOwner, doc.Interface)
 	doc.Name, doc.Owner, doc.Device, doc.Status, doc.Revision = inspect.Printable(d.Name), d.DeviceOwner, inspect.Printable(d.DeviceID), d.Status, d.Revision
 	doc.Network = cmp.Or(doc.Network, d.NetworkID)
 	doc.Secured = d.PortSecurityEnabled()
@@ -443,6 +448,21 @@ func (c *portCopy) document() inspect.Port {
 		}
 	}
 	return doc
+}
+
+// roleOf is what a port is, by its owner; a trunk's ports show by the patches that stand for them.
+func roleOf(owner, iface string) string {
+	switch {
+	case strings.HasPrefix(iface, "tpi-"):
+		return "trunk parent"
+	case owner == "trunk:subport" || strings.HasPrefix(iface, "spi-"):
+		return "sub-port"
+	}
+	return map[string]string{
+		"network:router_interface": "router interface", "network:router_interface_distributed": "router interface",
+		"network:ha_router_replicated_interface": "router interface", "network:router_centralized_snat": "SNAT",
+		"network:router_gateway": "router gateway", "network:floatingip_agent_gateway": "floating IP gateway", "network:dhcp": "DHCP",
+	}[owner]
 }
 
 // segmentText is "vlan 1234 on physnet1", "vxlan 77", "flat on physnet1" or "local".

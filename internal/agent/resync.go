@@ -49,7 +49,7 @@ func (a *Agent) beginResync() {
 	a.resyncing.at = time.Time{}
 	a.seen.totals.Resyncs++
 	a.world.Doubt()
-	a.extensions.Doubt()
+	a.extensions.doubt()
 	a.swept = false // what is not confirmed goes then
 	for _, t := range a.cfg.World.TunnelTypes {
 		a.tunnels[t] = tunnelUnsynced

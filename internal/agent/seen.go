@@ -3,7 +3,10 @@
 package agent
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/inspect"
@@ -127,6 +130,16 @@ func (a *Agent) note(e any) {
 		a.recorder.put(note{
 			kind: kindReply, what: "the server tells about " + e.items[0].String(), n: len(e.items), detail: errorText(e.err), took: e.took,
 		})
+	case pulled:
+		a.counted(e.err)
+		a.recorder.put(note{
+			kind: kindReply, what: "the server tells about " + string(e.errands[0].kind), n: len(e.errands), subject: single(e.ids()), detail: errorText(e.err),
+		})
+	case taskEnded:
+		a.counted(e.err)
+		a.recorder.put(note{
+			kind: kindReply, what: "extension " + a.extensions.Set[e.errand.extension].Name() + " has done: " + e.errand.id, detail: errorText(e.err),
+		})
 	case unmarked:
 		if e.released > 0 {
 			a.recorder.put(note{kind: kindConntrack, what: "connections released", n: e.released})
@@ -140,6 +153,18 @@ func single(ids []string) string {
 		return ids[0]
 	}
 	return ""
+}
+
+// onlyID is the id of the one object of a push, or nothing.
+func onlyID(objects []neutron.Primitive) string {
+	var o struct {
+		ID   string `json:"id"`
+		Port string `json:"port_id"` // of what has no id of its own
+	}
+	if len(objects) != 1 || json.Unmarshal(objects[0].Data, &o) != nil {
+		return ""
+	}
+	return cmp.Or(o.ID, o.Port)
 }
 
 func (a *Agent) counted(err error) {
@@ -222,6 +247,10 @@ func (a *Agent) noteMessage(decoded any) {
 	case *neutron.Push:
 		about := a.world.Concerned()
 		n.what = string(d.Kind) + " " + string(d.Event)
+		if !slices.Contains(kinds(), d.Kind) { // an extension asked for it, and knows whether it is of this host
+			n.subject, n.n = onlyID(d.Objects), len(d.Objects)
+			break
+		}
 		if len(about) == 0 {
 			n.what += ", not of this host"
 			a.seen.totals.Foreign++
@@ -231,6 +260,8 @@ func (a *Agent) noteMessage(decoded any) {
 			a.recorder.put(note{kind: kindPush, what: n.what, subject: id})
 		}
 		n.subject = about[0]
+	case *neutron.DVRUpdate:
+		n.what, n.n = "router addresses of hosts", len(d.MACs)
 	case *neutron.TunnelUpdate:
 		n.what, n.detail = "tunnel endpoint announced", d.Type+" "+d.IP.String()
 	case *neutron.TunnelDelete:

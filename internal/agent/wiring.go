@@ -36,6 +36,7 @@ type bridge struct {
 	meters  *delta.Meters
 	// maxMeters is how many it can have; 0 also while nobody asked.
 	maxMeters uint32
+	found     foundMeters
 	conn      Conn      // nil while it cannot be reached
 	lost      time.Time // since when
 	err       error     // why
@@ -94,6 +95,7 @@ func (a *Agent) converge(ctx context.Context) {
 	a.listMarked(ctx)
 	a.reportPorts(ctx)
 	a.sweep()
+	a.sweepMeters()
 	a.shut()
 	a.remember()
 	a.progress()
@@ -229,6 +231,7 @@ func (a *Agent) bridgeDumped(e dumped) {
 		return
 	}
 	b.maxMeters, a.world.MaxMeters[e.bridge] = e.maxMeters, e.maxMeters
+	b.found = foundMeters{b.meters.Stale(), time.Now().Add(meterGrace)}
 	if e.bridge == a.cfg.World.IntegrationBridge {
 		a.adopt(e.entries)
 		a.disinherit(e.bridge, b)
@@ -516,29 +519,6 @@ func (a *Agent) sweep() {
 	if total > 0 {
 		a.wakeUp(time.Now())
 	}
-}
-
-// abandoned lists the meters that nothing wants and only flows of agents use. A meter that no flow uses may be somebody's
-// who is about to.
-func abandoned(b *bridge) []uint32 {
-	stale := b.meters.Stale()
-	if len(stale) == 0 {
-		return nil
-	}
-	agents := map[uint32]bool{} // is it an agent's?
-	for known := range b.tracker.All() {
-		f, err := known.Have.Flow()
-		if err != nil {
-			continue
-		}
-		for _, action := range f.Actions {
-			if m, ok := action.(openflow.Meter); ok {
-				was, seen := agents[uint32(m)]
-				agents[uint32(m)] = leftover(known.Have) && (was || !seen)
-			}
-		}
-	}
-	return slices.DeleteFunc(stale, func(id uint32) bool { return !agents[id] })
 }
 
 // leftover says whether a flow that nothing wants is an agent's. Agents mark their flows; a flow without a cookie was

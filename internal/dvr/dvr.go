@@ -13,6 +13,7 @@
 package dvr
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -231,7 +232,9 @@ func (r *routing) settleSubnet(id string) {
 	case len(gateways) > 1:
 		mac = slices.MinFunc(gateways, func(a, b neutron.MAC) int { return slices.Compare(a[:], b[:]) })
 	case central:
-		mac = s.told
+		if mac = s.told; mac == (neutron.MAC{}) && !s.answered {
+			mac = s.mac // what it was, until the server has said
+		}
 	}
 	if s.answered && s.told == (neutron.MAC{}) {
 		s.answered = false // the server may know it now
@@ -320,9 +323,9 @@ func (r *routing) Done(id string, result any, err error) {
 	if s == nil {
 		return
 	}
-	s.told = result.(neutron.MAC)
+	s.told, s.answered = result.(neutron.MAC), true
 	r.settleSubnet(subnet)
-	s.answered = true
+	s.answered = true // until something changes here, also if there is none
 }
 
 // Report implements extension.Extension.
@@ -340,8 +343,10 @@ func (r *routing) Remember() any {
 	m := memory{MAC: r.mac, Gateways: map[string]neutron.MAC{}}
 	m.Others = slices.SortedFunc(maps.Keys(r.macs), func(a, b neutron.MAC) int { return slices.Compare(a[:], b[:]) })
 	for id, s := range r.subnets {
-		if s.told != (neutron.MAC{}) && len(s.ports) > 0 { // not what an earlier run knew and nobody needs any more
-			m.Gateways[id] = s.told
+		// Also of one that is here: it may be gone at the next start, and the server away. Not what an earlier run knew and nobody
+		// needs any more.
+		if mac := cmp.Or(s.told, s.mac); mac != (neutron.MAC{}) && len(s.ports) > 0 {
+			m.Gateways[id] = mac
 		}
 	}
 	return m

@@ -285,6 +285,30 @@ func TestGatewayElsewhere(t *testing.T) {
 	}
 }
 
+// While the server is asked for the gateway that has left the host, what was known stays in force.
+func TestGatewayLeaves(t *testing.T) {
+	c := newCloud(t)
+	c.start("sn4", "gw4")
+	c.macs("hv1", "me")
+	c.answer("sn4", "tunnel", ownerSNAT, "s4", "10.0.0.5")
+	c.answer("gw4", "tunnel", ownerGateway, "s4", "10.0.0.1")
+	c.unplug("gw4")
+	if got := c.dump(); !strings.Contains(got, "reach port sn4") || !strings.Contains(got, macOf("gw4").String()) {
+		t.Errorf("nothing reaches the SNAT port:\n%s", got)
+	}
+	c.r.Done(taskSubnet+"s4", macOf("far"), nil)
+	c.settle()
+	if got := c.dump(); !strings.Contains(got, macOf("far").String()) || strings.Contains(got, macOf("gw4").String()) {
+		t.Errorf("the server's word does not count:\n%s", got)
+	}
+	c.r.Doubt()
+	c.r.Done(taskSubnet+"s4", neutron.MAC{}, nil)
+	c.settle()
+	if got := c.dump(); strings.Contains(got, "reach port sn4") {
+		t.Errorf("the gateway is gone:\n%s", got)
+	}
+}
+
 // Two routers on one subnet: the one with the subnet's gateway address is it.
 func TestTwoRouters(t *testing.T) {
 	c := newCloud(t)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -59,6 +60,9 @@ func anyHistory(t *rapid.T) {
 	for _, id := range slices.Sorted(maps.Keys(h.plugged)) {
 		fresh.plug(id)
 	}
+	if h.booted {
+		fresh.boot()
+	}
 	fresh.tell()
 	if got, want := h.text(), fresh.text(); !slices.Equal(got, want) {
 		t.Fatalf("after its history:\n%s\ntold the end only:\n%s", only(got, want), only(want, got))
@@ -67,6 +71,7 @@ func anyHistory(t *rapid.T) {
 	for _, id := range slices.Sorted(maps.Keys(h.plugged)) {
 		h.unplug(id)
 	}
+	h.halt(false)
 	h.cast("hv2", "hv3")
 	h.tell()
 	if got := h.text(); !slices.Equal(got, base) {
@@ -81,6 +86,7 @@ func only(lines, others []string) string {
 
 var (
 	historyPorts    = []string{"1", "2", "3", "4"}
+	historySubPorts = []string{"5", "6"}
 	historyPolicies = []string{"q1", "q2", ""}
 	historyNetworks = []string{"n1", "n2", "n3", "n4"}
 )
@@ -88,14 +94,43 @@ var (
 // step lets something happen, somewhere in the cloud, on the host or on the way between them.
 func step(t *rapid.T, h *host, s *server) {
 	id := rapid.SampledFrom(historyPorts).Draw(t, "port")
+	sub := rapid.SampledFrom(historySubPorts).Draw(t, "sub-port")
 	s.revision++
 	switch rapid.SampledFrom([]string{
-		"plug", "plug", "unplug", "port", "port", "port", "policy", "network", "hosts", "arrive", "arrive", "arrive", "tell", "settle", "doubt",
+		"plug", "plug", "unplug", "boot", "halt", "sub-port", "sub-port", "trunk", "time", "port", "port", "port", "policy", "network", "hosts", "arrive", "arrive", "arrive", "tell", "settle", "doubt",
 	}).Draw(t, "event") {
 	case "plug":
 		h.plug(id)
 	case "unplug":
 		h.unplug(id)
+	case "boot":
+		h.boot()
+	case "halt":
+		h.halt(rapid.Bool().Draw(t, "dispose"))
+	case "sub-port":
+		vlan := rapid.IntRange(1, 2).Draw(t, "VLAN")
+		event, told := neutron.Created, vlan
+		if was, there := s.subPorts[sub]; there {
+			event, told = neutron.Deleted, was
+			delete(s.subPorts, sub)
+		} else {
+			s.subPorts[sub] = vlan
+		}
+		times := rapid.IntRange(0, 2).Draw(t, "told")
+		for range times {
+			h.pushAs(event, neutron.KindSubPort, subPortData(sub, told))
+		}
+		if times == 0 { // it was lost
+			h.doubt()
+		}
+	case "time":
+		h.settle()
+		time.Sleep(time.Duration(rapid.SampledFrom([]int{1, 5, 10, 70}).Draw(t, "seconds")) * time.Second)
+	case "trunk": // the ports of the trunk change
+		id := rapid.SampledFrom([]string{sub, trunkParent}).Draw(t, "of trunk")
+		s.ports[id] = drawPort(t, id, s.revision)
+		s.ports[id].owner = map[bool]string{true: "compute:nova", false: "trunk:subport"}[id == trunkParent]
+		h.push(neutron.KindPort, id, s.port(id))
 	case "port":
 		s.ports[id] = drawPort(t, id, s.revision)
 		h.push(neutron.KindPort, id, s.port(id))
@@ -193,6 +228,14 @@ type server struct {
 	networks map[string]string      // policies
 	macs     map[string]neutron.MAC // router addresses, by host
 	gateways map[string]neutron.MAC // by subnet; they do not change, since the server tells nobody when they do
+	subPorts map[string]int         // of the trunk: their VLANs
+}
+
+// The trunk and its parent.
+const trunkID, trunkParent = "trunk", "7"
+
+func subPortData(id string, vlan int) string {
+	return fmt.Sprintf(`{"port_id":%q,"trunk_id":%q,"segmentation_type":"vlan","segmentation_id":%d}`, id, trunkID, vlan)
 }
 
 type facts struct {
@@ -210,6 +253,7 @@ type rule struct {
 func newServer() *server {
 	return &server{
 		policies: map[string][]rule{"q1": {}, "q2": {}}, ports: map[string]*facts{}, networks: map[string]string{}, macs: map[string]neutron.MAC{},
+		subPorts: map[string]int{},
 		gateways: map[string]neutron.MAC{"s1": macOf("far"), "s2": macOf("far"), "s3b": macOf("far"), "s1v6": macOf("six")},
 	}
 }
@@ -277,6 +321,23 @@ func (s *server) pull(kind neutron.Kind, id string) (data string, found bool) {
 // call answers a task's question, as things are now.
 func (s *server) call(method string, args map[string]any) any {
 	switch method {
+	case "bulk_pull": // about trunks
+		subs := []any{}
+		for _, id := range slices.Sorted(maps.Keys(s.subPorts)) {
+			subs = append(subs, map[string]any{"versioned_object.name": "SubPort", "versioned_object.data": json.RawMessage(subPortData(id, s.subPorts[id]))})
+		}
+		data := map[string]any{"id": trunkID, "port_id": trunkParent, "admin_state_up": true, "status": "DOWN", "sub_ports": subs, "revision_number": s.revision}
+		return []any{map[string]any{"versioned_object.name": "Trunk", "versioned_object.data": data}}
+	case "update_subport_bindings":
+		bound := []any{}
+		for _, sub := range args["subports"].([]any) {
+			if id := fmt.Sprint(sub.(map[string]any)["port_id"]); s.subPorts[id] != 0 {
+				bound = append(bound, map[string]any{"id": id, "mac_address": macOf(id).String()})
+			}
+		}
+		return map[string]any{trunkID: bound}
+	case "update_trunk_status":
+		return nil
 	case "get_dvr_mac_address_list":
 		all := []neutron.DVRMAC{}
 		for _, name := range slices.Sorted(maps.Keys(s.macs)) {

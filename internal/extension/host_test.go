@@ -19,6 +19,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
 	"github.com/patchbay-sdn/patchbay/internal/qos"
+	"github.com/patchbay-sdn/patchbay/internal/trunk"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 	"github.com/patchbay-sdn/patchbay/openflow"
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
@@ -42,6 +43,7 @@ type host struct {
 	db      *ovsdb.Rehearsal
 	wants   map[world.Object]pipeline.Want
 	plugged map[string]bool
+	booted  bool                // the VM with a trunk
 	flights map[string]*flight  // questions on their way, by what they are about
 	pushed  map[string][]string // what was pushed about an object
 }
@@ -54,7 +56,7 @@ type flight struct {
 	old    bool
 }
 
-func makers() []extension.New { return []extension.New{dvr.New, qos.New} }
+func makers() []extension.New { return []extension.New{dvr.New, trunk.New, qos.New} }
 
 func newHost(t failer, cfg world.Config, s *server) *host {
 	number := 1
@@ -185,16 +187,51 @@ func (h *host) unplug(id string) {
 	}
 }
 
+// The VM with a trunk, as whoever plugs it in sees it: its bridge, and its interface on it.
+const trunkBridge, trunkTap = "tbr-trunk", "tap" + trunkParent
+
+// boot plugs the VM with a trunk in. halt takes its interface away, and with dispose the bridge as well: who else does it, the agent.
+func (h *host) boot() {
+	h.settle()
+	h.booted = true
+	tx := ovsdb.NewTx(h.w.View)
+	if h.w.View.BridgeByName(trunkBridge) == nil {
+		tx.EnsureBridge(ovsdb.BridgeSpec{Name: trunkBridge, DatapathType: "netdev"})
+	}
+	if h.w.View.PortByName(trunkTap) == nil {
+		tx.EnsurePort(ovsdb.PortSpec{
+			Bridge: trunkBridge, Name: trunkTap, ExternalIDs: map[string]string{"iface-id": trunkParent, "attached-mac": macOf(trunkParent).String()},
+		})
+	}
+	h.commit(tx)
+}
+
+func (h *host) halt(dispose bool) {
+	h.booted = false
+	tx := ovsdb.NewTx(h.w.View)
+	if b := h.w.View.BridgeByName(trunkBridge); b != nil && dispose {
+		tx.DeleteBridge(b.UUID)
+	} else if p := h.w.View.PortByName(trunkTap); p != nil {
+		tx.DeletePort(p.UUID)
+	}
+	h.commit(tx)
+	h.settle()
+}
+
 // push tells about an object; repeat does so once more, or tells again what was true before.
 func (h *host) push(kind neutron.Kind, id, data string) {
-	p := &neutron.Push{Kind: kind, Event: neutron.Updated, Objects: []neutron.Primitive{{Name: string(kind), Data: []byte(data)}}}
+	h.pushAs(neutron.Updated, kind, data)
+	h.pushed[string(kind)+id] = append(h.pushed[string(kind)+id], data)
+}
+
+func (h *host) pushAs(event neutron.Event, kind neutron.Kind, data string) {
+	p := &neutron.Push{Kind: kind, Event: event, Objects: []neutron.Primitive{{Name: string(kind), Data: []byte(data)}}}
 	if err := h.w.Push(p, time.Now()); err != nil {
 		h.t.Fatal(err)
 	}
 	if err := h.set.Push(p); err != nil {
 		h.t.Fatal(err)
 	}
-	h.pushed[string(kind)+id] = append(h.pushed[string(kind)+id], data)
 }
 
 func (h *host) repeat(t *rapid.T, kind neutron.Kind, id string) {
@@ -285,7 +322,7 @@ func (h *host) ask() {
 		}}
 	}
 	for key, task := range tasks {
-		if h.flights[key] != nil {
+		if h.flights[key] != nil || task.At.After(time.Now()) {
 			continue
 		}
 		result, err := task.Run(context.Background(), neutron.NewServer(caller{s}, "hv1"))
@@ -316,12 +353,18 @@ func (h *host) land(key string, lost bool) {
 	}
 }
 
-// tell answers everything that is asked.
+// tell answers everything that is asked, until nobody waits for anything, however long that takes.
 func (h *host) tell() {
-	for range 30 {
+	for range 50 {
 		h.settle()
 		if len(h.flights) == 0 {
-			return
+			_, later, _ := h.listed()
+			if len(later) == 0 {
+				return
+			}
+			next := slices.MinFunc(slices.Collect(maps.Values(later)), func(a, b extension.Task) int { return a.At.Compare(b.At) })
+			time.Sleep(time.Until(next.At))
+			continue
 		}
 		for _, key := range slices.Sorted(maps.Keys(h.flights)) {
 			h.land(key, false)

@@ -66,7 +66,15 @@ func (h *Host) addPort(i, at int) {
 		p.Segment += " " + strconv.Itoa(n.Number)
 	}
 	if len(n.Ports) == 0 && i%2 == 0 {
-		p.Name, p.Owner, p.Secured, p.Filtered, p.Groups = "dhcp", "network:dhcp", false, false, nil
+		p.Name, p.Owner, p.Secured, p.Filtered, p.Groups, p.Role = "dhcp", "network:dhcp", false, false, nil, "DHCP"
+	}
+	switch i {
+	case 3:
+		p.Name, p.Owner, p.Secured, p.Filtered, p.Groups, p.Role = "router", "network:router_interface_distributed", false, false, nil, "router interface"
+		p.Notes = []string{"distributed routing: the gateway of subnet blue on this host; its packets leave the host as fa:16:3f:00:00:01"}
+	case 5:
+		p.Name, p.Owner, p.Role, p.Interface = "guest-7", "trunk:subport", "sub-port", "spi-"+exampleID("a", i)[:11]
+		p.Notes = []string{"trunk: sub-port of trunk t, whose VM sends it under VLAN 7 through tbr-t", "qos: policy gold, the port's: at most 1000 kbit/s from it"}
 	}
 	n.Ports = append(n.Ports, p.ID)
 	h.Ports = append(h.Ports, p)

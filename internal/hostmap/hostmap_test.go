@@ -505,3 +505,16 @@ func BenchmarkRender(b *testing.B) {
 		}
 	}
 }
+
+// What is not a VM's port can be told apart in the picture and in the table, and the tip says what extensions do about it.
+func TestRoles(t *testing.T) {
+	page := render(t, exampleHost(10))
+	for _, want := range []string{
+		`<a class="port fine router"`, `<a class="port fine trunk"`, `<b>router</b><i>router interface</i>`, `<b>guest-7</b><i>sub-port</i>`,
+		`<td>sub-port</td><td>spi-`, "the gateway of subnet blue on this host", "whose VM sends it under VLAN 7", "at most 1000 kbit/s from it",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page does not say %s", want)
+		}
+	}
+}

@@ -107,6 +107,7 @@ type port struct {
 	Anchor             string
 	Label, Level, Word string
 	Line, Why, Tip     string // addresses; the reason; everything
+	Mark               string // the class of what is not a VM's port
 	From, To, Dropped  string
 }
 
@@ -182,6 +183,15 @@ func newPort(doc inspect.Port, groups map[string]string) *port {
 	}
 	x.Label = cmp.Or(doc.Name, doc.Interface, short(doc.ID), "(no name)")
 	x.Line = strings.Join(doc.Addresses, ", ")
+	switch doc.Role {
+	case "":
+	case "trunk parent", "sub-port":
+		x.Mark = "trunk"
+	case "DHCP":
+		x.Mark = "service"
+	default:
+		x.Mark = "router"
+	}
 	if c := doc.Counters; c != nil {
 		x.From, x.To, x.Dropped = size(c.RxBytes), size(c.TxBytes), number(c.RxDropped+c.TxDropped)
 	}
@@ -218,8 +228,9 @@ func portTip(x *port, groups map[string]string) string {
 		x.Label+" is "+x.Word+labelled(":", x.Why),
 		dots(x.Line, x.MAC),
 		dots(x.Segment, labelled("network", short(x.Network)), vlan),
-		dots(x.Interface, ofport, flows, x.Owner),
+		dots(x.Interface, ofport, flows, x.Role, x.Owner),
 		security,
+		lines(x.Notes...),
 		traffic(x.Counters, "sent", "received"),
 		dots(labelled("the server says", x.Status), labelled("was told", x.Told), took),
 		labelled("port", x.ID),

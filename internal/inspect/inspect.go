@@ -136,17 +136,19 @@ type Port struct {
 	VLAN      uint16    `json:"vlan,omitempty"`
 	Owner     string    `json:"device_owner,omitempty"`
 	Device    string    `json:"device,omitempty"`
-	Secured   bool      `json:"port_security"`
-	Filtered  bool      `json:"filtered"`
-	Groups    []string  `json:"groups,omitempty"`
-	Status    string    `json:"server_status,omitempty"` // ACTIVE, DOWN, BUILD: what the server last said
-	Told      string    `json:"told,omitempty"`          // up, down: what the server was last told
-	Settled   bool      `json:"settled"`                 // flows and rows are as wanted
-	Notes     []string  `json:"notes,omitempty"`         // what extensions do about it, in sentences
-	Flows     int       `json:"flows"`
-	Revision  int64     `json:"revision,omitempty"`
-	Timeline  Timeline  `json:"timeline"`
-	Counters  *Counters `json:"counters,omitempty"`
+	// Role is what the port is if not a VM's: router interface, SNAT, router gateway, floating IP gateway, DHCP, trunk parent, sub-port.
+	Role     string    `json:"role,omitempty"`
+	Secured  bool      `json:"port_security"`
+	Filtered bool      `json:"filtered"`
+	Groups   []string  `json:"groups,omitempty"`
+	Status   string    `json:"server_status,omitempty"` // ACTIVE, DOWN, BUILD: what the server last said
+	Told     string    `json:"told,omitempty"`          // up, down: what the server was last told
+	Settled  bool      `json:"settled"`                 // flows and rows are as wanted
+	Notes    []string  `json:"notes,omitempty"`         // what extensions do about it, in sentences
+	Flows    int       `json:"flows"`
+	Revision int64     `json:"revision,omitempty"`
+	Timeline Timeline  `json:"timeline"`
+	Counters *Counters `json:"counters,omitempty"`
 }
 
 // Address is a pair of addresses.

@@ -327,8 +327,9 @@ func (r uplinkRow) Add(tx *ovsdb.Tx, v *ovsdb.View) {
 	isOurs := func(q *ovsdb.QoS) bool { return q.ExternalIDs["_type"] == minimumType }
 	qos := findQoS(v, isOurs)
 	queues := map[int]ovsdb.Ref{}
-	have := map[int]bool{}        // numbers that are right already
-	keep := map[ovsdb.UUID]bool{} // queues
+	have := map[int]bool{}           // numbers that are right already
+	claimed := map[ovsdb.UUID]bool{} // queues
+	keep := map[ovsdb.UUID]bool{}    // queues of ports of which nothing is known
 	for _, id := range slices.Sorted(maps.Keys(r.claims)) {
 		claim := r.claims[id]
 		config := map[string]string{}
@@ -339,7 +340,7 @@ func (r uplinkRow) Add(tx *ovsdb.Tx, v *ovsdb.View) {
 		number := int(claim.number)
 		queues[number] = ensureQueue(tx, queue, config, map[string]string{"port": id, "type": minimumType, "queue-num": strconv.Itoa(number)})
 		if queue != nil {
-			keep[queue.UUID] = true
+			claimed[queue.UUID] = true
 			have[number] = qos != nil && qos.Queues[number] == queue.UUID
 		}
 	}
@@ -374,7 +375,7 @@ func (r uplinkRow) Add(tx *ovsdb.Tx, v *ovsdb.View) {
 		}
 	}
 	for queue := range v.Queues() {
-		if queue.ExternalIDs["type"] == minimumType && !keep[queue.UUID] {
+		if queue.ExternalIDs["type"] == minimumType && !claimed[queue.UUID] && !keep[queue.UUID] {
 			tx.DeleteQueue(queue.UUID)
 		}
 	}

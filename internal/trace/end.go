@@ -181,7 +181,7 @@ func (h *Host) candidates(ref string) []End {
 	}
 	if !h.Live {
 		for i := range h.Interfaces {
-			if p := &h.Interfaces[i]; p.PortID != "" {
+			if p := &h.Interfaces[i]; p.PortID != "" && p == h.plugged(p.PortID) {
 				all = append(all, End{Plug: p, MAC: p.MAC, given: ref})
 			}
 		}

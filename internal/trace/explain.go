@@ -66,6 +66,12 @@ func (h *Host) ExplainPort(ref string) (Explanation, error) {
 	h.sayNetwork(say, p)
 	h.sayProgress(say, p)
 	h.sayFilters(&x, p)
+	if p.Role != "" {
+		say("Its role: %s.", p.Role)
+	}
+	if len(p.Notes) > 0 {
+		x.Lists = append(x.Lists, List{Title: "besides", Lines: p.Notes})
+	}
 	if v, ok := h.endNotReady(&Journey{From: e, To: &End{}}); ok && p.State == "wired" {
 		say("But nothing passes: %s.", v.Text)
 	}

@@ -10,6 +10,29 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/inspect"
 )
 
+// What extensions do about a port is part of its explanation.
+func TestExplainPortWithExtensions(t *testing.T) {
+	h := host(t)
+	p := &h.Ports[1]
+	p.Role = "router interface"
+	p.Notes = []string{
+		"distributed routing: the gateway of subnet s on this host; its packets leave the host as fa:16:3f:00:00:01",
+		"qos: policy gold (q), its network's: at most 1000 kbit/s from it; what it sends is marked with DSCP 26",
+	}
+	x, err := h.ExplainPort("b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const list = `
+besides
+  distributed routing: the gateway of subnet s on this host; its packets leave the host as fa:16:3f:00:00:01
+  qos: policy gold (q), its network's: at most 1000 kbit/s from it; what it sends is marked with DSCP 26
+`
+	if got := x.String(); !strings.Contains(got, "\nIts role: router interface.\n") || !strings.Contains(got, list) {
+		t.Errorf("explained as\n%s", got)
+	}
+}
+
 func TestExplainPort(t *testing.T) {
 	began := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for name, c := range map[string]struct {

@@ -164,18 +164,44 @@ func (h *Host) numbered(bridge string, ofport int) *Interface {
 	return nil
 }
 
-// plugged finds the interface of a port.
+// plugged finds the interface of a port. The ports of a trunk have several: that on the integration bridge is it.
 func (h *Host) plugged(id string) *Interface {
-	best := -1
+	best, bestRank := -1, -1
 	for i := range h.Interfaces {
-		if h.Interfaces[i].PortID == id && id != "" && (best < 0 || h.Interfaces[best].OFPort <= 0) {
-			best = i
+		p := &h.Interfaces[i]
+		rank := 0
+		if p.OFPort > 0 {
+			rank++
+		}
+		if p.Bridge == h.bridgeOf(tables.Integration) {
+			rank += 2
+		}
+		if p.PortID == id && id != "" && rank > bestRank {
+			best, bestRank = i, rank
 		}
 	}
 	if best < 0 {
 		return nil
 	}
 	return &h.Interfaces[best]
+}
+
+// behind finds the VM's interface behind a patch that stands for a port of a trunk, and the VLAN under which the VM speaks there;
+// 0 for none. It returns nil for any other interface.
+func (h *Host) behind(i *Interface) (device *Interface, vlan int) {
+	if i == nil || i.Type != "patch" {
+		return nil, 0
+	}
+	peer := h.named(i.Peer)
+	if peer == nil || i.PortID == "" {
+		return nil, 0
+	}
+	for k := range h.Interfaces {
+		if d := &h.Interfaces[k]; d.Bridge == peer.Bridge && d.Type != "patch" && d.PortID != "" {
+			return d, peer.Tag
+		}
+	}
+	return nil, 0
 }
 
 func (h *Host) group(id string) *inspect.Group {

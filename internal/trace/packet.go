@@ -145,6 +145,17 @@ func (h *Host) Start(from, to *End, tunnel string) (Start, error) {
 		if from.Plug.OFPort <= 0 {
 			return Start{}, fmt.Errorf("the switch has no port for interface %s of %s: %s", from.Plug.Name, from, cmp.Or(from.Plug.Error, "it has not made it"))
 		}
+		if device, vlan := h.behind(from.Plug); device != nil && device.OFPort > 0 {
+			s := Start{
+				Bridge: device.Bridge, Flow: fmt.Sprintf("in_port=%d", device.OFPort),
+				Text: fmt.Sprintf("from %s, interface %s of %s, untagged", from, device.Name, device.Bridge),
+			}
+			if vlan != 0 {
+				s.Flow += fmt.Sprintf(",dl_vlan=%d", vlan)
+				s.Text = fmt.Sprintf("from %s, interface %s of %s, under VLAN %d", from, device.Name, device.Bridge, vlan)
+			}
+			return s, nil
+		}
 		return Start{
 			Bridge: from.Plug.Bridge, Flow: fmt.Sprintf("in_port=%d", from.Plug.OFPort),
 			Text: fmt.Sprintf("from %s, interface %s of %s", from, from.Plug.Name, from.Plug.Bridge),

@@ -39,6 +39,9 @@ func (h *Host) byTable(j *Journey) (Verdict, bool) {
 	if s == nil {
 		return Verdict{}, false
 	}
+	if v, ok := h.byRouter(s); ok {
+		return v, true
+	}
 	switch h.kindOf(s.Bridge) {
 	case tables.Integration:
 		return h.byFilter(j, s)
@@ -72,6 +75,37 @@ func (h *Host) refusing(j *Journey) *Step {
 		}
 	}
 	return nil
+}
+
+// Tables of distributed routing that refuse packets.
+const (
+	routedTunnel     = 1 // of the integration bridge, packets of other hosts' routers
+	routedPhysical   = 2 // the same from physical networks
+	answeredTunnel   = 3 // of the integration bridge, packets to this host's router address
+	answeredPhysical = 4 // the same from physical networks
+	leavingRouter    = 1 // of the tunnel bridge and of physical ones, packets of this host's routers
+	keptPriority     = 2 // there, of flows that keep what is for a gateway on the host
+	notAskedPriority = 3 // in the table of broadcasts, of flows that keep requests for a gateway on the host
+)
+
+// byRouter: a table of distributed routing has no use for the packet, or keeps it on the host.
+func (h *Host) byRouter(s *Step) (Verdict, bool) {
+	refused := func(otherwise string) (Verdict, bool) {
+		return Verdict{Cause: "router", Text: fmt.Sprintf("distributed routing does not send it on in %s: %s", h.place(s), h.Named(s.reason(otherwise)))}, true
+	}
+	drops := s.Missed || slices.Equal(s.Actions, []string{"drop"})
+	switch kind := h.kindOf(s.Bridge); {
+	case !drops:
+	case kind == tables.Integration && (s.Table == routedTunnel || s.Table == routedPhysical):
+		return refused("it was sent by a router of another host, and no port here is routed for that has its address")
+	case kind == tables.Integration && (s.Table == answeredTunnel || s.Table == answeredPhysical):
+		return refused("it is for this host's router address, and no interface of a router here is in its network")
+	case kind != tables.Integration && s.Table == leavingRouter && s.Priority == keptPriority:
+		return refused("a router's interface with that address is on every host")
+	case kind == tables.Tunnel && s.Table == tunnelFlood && s.Priority == notAskedPriority:
+		return refused("a router's interface with that address is on every host, and is not asked for elsewhere")
+	}
+	return Verdict{}, false
 }
 
 func (h *Host) byFilter(j *Journey, s *Step) (Verdict, bool) {

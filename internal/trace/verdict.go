@@ -25,7 +25,7 @@ const (
 type Verdict struct {
 	Outcome string `json:"outcome"`
 	// Cause is a word for why it is dropped: group, port-security, spoofed, dead, down, not-ready, vlan, network, tunnel, patch,
-	// wire, foreign-flow, missing-flow, mtu, link or unknown.
+	// router, wire, foreign-flow, missing-flow, mtu, link or unknown.
 	Cause string   `json:"cause,omitempty"`
 	Text  string   `json:"text"`
 	Hints []string `json:"hints,omitempty"`
@@ -54,16 +54,53 @@ func (h *Host) Judge(j *Journey) Verdict {
 		if lost, ok := h.tooBig(j); ok {
 			return lost
 		}
+		v.Hints = append(v.Hints, h.limits(j)...)
 		return v
 	}
 	return h.cause(j)
 }
 
+// limits says which limits a packet is subject to that passes: what is beyond them is dropped, and no trace shows that.
+func (h *Host) limits(j *Journey) []string {
+	var out []string
+	for _, s := range j.Trace.Steps {
+		if i := slices.IndexFunc(s.Actions, func(a string) bool { return strings.HasPrefix(a, "meter:") }); i >= 0 {
+			text := fmt.Sprintf("it goes through %s in %s", strings.Replace(s.Actions[i], ":", " ", 1), h.place(&s))
+			if s.Reason != "" {
+				text += ": " + h.Named(s.Reason)
+			}
+			out = append(out, text+"; packets beyond that are dropped, which no trace shows")
+		}
+	}
+	for _, end := range []struct {
+		e    *End
+		word string
+	}{{j.From, " from it"}, {j.To, " to it"}} {
+		if end.e.Port == nil {
+			continue
+		}
+		for _, note := range end.e.Port.Notes {
+			for part := range strings.SplitSeq(note, ": ") {
+				for rule := range strings.SplitSeq(part, "; ") {
+					if strings.HasPrefix(rule, "at most ") && strings.HasSuffix(rule, " kbit/s"+end.word) {
+						out = append(out, fmt.Sprintf("quality of service of %s: %s; packets beyond that are dropped, which no trace shows", end.e, rule))
+					}
+				}
+			}
+		}
+	}
+	return out
+}
+
 // outcome is where the packet came out.
 func (h *Host) outcome(j *Journey) Verdict {
 	left := j.Trace.exits()
+	device, vlan := h.behind(j.To.Plug) // of a trunk's port
+	if device == nil {
+		device = j.To.Plug
+	}
 	for _, x := range left {
-		if i := j.To.Plug; i != nil && x.Remote == "" && x.Header == 0 && j.Ports[x.Port] == i.Name {
+		if i := device; i != nil && x.Remote == "" && x.Header == 0 && j.Ports[x.Port] == i.Name && (vlan == 0 || x.VLAN == vlan) {
 			if i.Down != "" {
 				return Verdict{Outcome: Dropped, Cause: "link"}
 			}
@@ -274,10 +311,27 @@ func (h *Host) otherNetwork(j *Journey) (Verdict, bool) {
 	if a == "" || b == "" || a == b || j.Packet.DstMAC != j.To.MAC {
 		return Verdict{}, false
 	}
-	return Verdict{
+	v := Verdict{
 		Cause: "network", Text: fmt.Sprintf("%s is in network %s and %s in network %s: only a router connects them", j.From, short(a), j.To, short(b)),
 		Hints: []string{"to follow the packet to the router, give the router's MAC with --dst-mac"},
-	}, true
+	}
+	if near, far := h.router(a), h.router(b); near != nil {
+		v.Hints = []string{fmt.Sprintf("port %s is an interface of a router in network %s on this host: patchbay trace %s %s", portName(near), short(a), j.From.given, near.ID)}
+		if far != nil {
+			v.Hints = append(v.Hints, fmt.Sprintf("and port %s one in network %s, from where it goes on: patchbay trace %s %s --src %s", portName(far), short(b), far.ID, j.To.given, j.Packet.Src))
+		}
+	}
+	return v, true
+}
+
+// router is an interface of a router in a network on this host.
+func (h *Host) router(network string) *inspect.Port {
+	for i := range h.Ports {
+		if p := &h.Ports[i]; p.Network == network && p.Role == "router interface" {
+			return p
+		}
+	}
+	return nil
 }
 
 // wrongVLAN looks for an end that is on another VLAN than its network.

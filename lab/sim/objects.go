@@ -87,11 +87,13 @@ func (n *Network) object() json.RawMessage {
 	for _, s := range n.Segments {
 		segments = append(segments, n.segment(s))
 	}
-	return encode(whole("Network", fields{
+	f := fields{
 		"id": n.ID, "name": n.Name, "project_id": n.Project, "description": "", "dns_domain": nil, "mtu": n.MTU,
 		"admin_state_up": true, "status": active, "shared": false, "qos_policy_id": nil, "segments": segments,
 		"security": part("NetworkPortSecurity", "1.0", fields{"id": n.ID, "port_security_enabled": n.PortSecurity}),
-	}.stamped(n.stamp)))
+	}
+	f.optional("qos_policy_id", n.Policy)
+	return encode(whole("Network", f.stamped(n.stamp)))
 }
 
 func (s *Subnet) object() json.RawMessage {
@@ -190,13 +192,15 @@ func (p *Port) object(n *Network) json.RawMessage {
 	if groups == nil {
 		groups = []string{}
 	}
-	p.wire = encode(whole("Port", fields{
+	f := fields{
 		"id": p.ID, "name": p.Name, "project_id": p.Project, "network_id": p.NetworkID, "description": "", "mac_address": p.MAC,
 		"admin_state_up": p.AdminUp, "status": p.Status, "device_id": p.DeviceID, "device_owner": p.DeviceOwner,
 		"fixed_ips": ips, "allowed_address_pairs": pairs, "security_group_ids": groups, "bindings": bindings, "binding_levels": levels,
 		"distributed_bindings": []string{}, "dhcp_options": []string{}, "dns": nil, "data_plane_status": nil,
 		"qos_policy_id": nil, "qos_network_policy_id": nil,
 		"security": part("PortSecurity", "1.0", fields{"id": p.ID, "port_security_enabled": p.PortSecurity}),
-	}.stamped(p.stamp)))
+	}
+	f.optional("qos_network_policy_id", n.Policy)
+	p.wire = encode(whole("Port", f.stamped(p.stamp)))
 	return p.wire
 }

@@ -108,6 +108,10 @@ func (s *Server) find(kind string, f filter) []json.RawMessage {
 			}
 			return nil
 		}, (*Rule).object)
+	case "QosPolicy":
+		return encodeAll(values(s.policies), f, func(p *Policy) string { return p.ID }, func(p *Policy, key string) []string {
+			return only(key, "id", p.ID)
+		}, (*Policy).object)
 	case "AddressGroup":
 		return encodeAll(values(s.addresses), f, func(g *AddressGroup) string { return g.ID }, func(g *AddressGroup, key string) []string {
 			return only(key, "id", g.ID)

@@ -45,9 +45,11 @@ var methods = map[string]method{
 	"get_ports_by_vnic_type_and_host": {plugin, "", "1.9", func(*Server, json.RawMessage) (any, error) {
 		return []string{}, nil // there are no smart NICs here
 	}},
-	"get_dvr_mac_address_list": {plugin, "", "1.1", func(*Server, json.RawMessage) (any, error) { return []string{}, nil }},
-	"update_trunk_status":      {"trunk", "trunk", "1.0", func(*Server, json.RawMessage) (any, error) { return nil, nil }},
-	"update_subport_bindings":  {"trunk", "trunk", "1.0", func(*Server, json.RawMessage) (any, error) { return fields{}, nil }},
+	"get_dvr_mac_address_list":    {plugin, "", "1.1", (*Server).routerAddresses},
+	"get_dvr_mac_address_by_host": {plugin, "", "1.1", (*Server).routerAddress},
+	"get_subnet_for_dvr":          {plugin, "", "1.2", (*Server).routedSubnet},
+	"update_trunk_status":         {"trunk", "trunk", "1.0", func(*Server, json.RawMessage) (any, error) { return nil, nil }},
+	"update_subport_bindings":     {"trunk", "trunk", "1.0", func(*Server, json.RawMessage) (any, error) { return fields{}, nil }},
 	"get_sg_log_info_for_port": {"logging-plugin", "logging-plugin", "1.0", func(*Server, json.RawMessage) (any, error) {
 		return []string{}, nil
 	}},

@@ -39,7 +39,9 @@ type Server struct {
 	groups    map[string]*Group
 	rules     map[string]*Rule
 	addresses map[string]*AddressGroup
+	policies  map[string]*Policy
 	agents    map[string]*Agent // by host
+	routers   map[string]string // addresses of distributed routers, by host
 	// members are the ports of a group, onNetwork those of a network, taken the addresses in use on a subnet.
 	members   map[string]map[string]*Port
 	onNetwork map[string]map[string]*Port
@@ -71,6 +73,7 @@ func newServer() *Server {
 		log: func(string, ...any) {}, started: time.Now(),
 		networks: map[string]*Network{}, subnets: map[string]*Subnet{}, ports: map[string]*Port{}, groups: map[string]*Group{},
 		rules: map[string]*Rule{}, addresses: map[string]*AddressGroup{}, agents: map[string]*Agent{},
+		policies: map[string]*Policy{}, routers: map[string]string{},
 		members: map[string]map[string]*Port{}, onNetwork: map[string]map[string]*Port{}, taken: map[string]map[string]bool{},
 		tunnels: map[string]map[string]string{}, segments: map[string]int{},
 	}

@@ -30,6 +30,7 @@ type Network struct {
 	PortSecurity      bool
 	Segments          []*Segment
 	Subnets           []*Subnet
+	Policy            string // of quality of service; empty for none
 	stamp
 }
 

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package trace
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/patchbay-sdn/patchbay/internal/inspect"
+)
+
+// traced is what ofproto/trace prints, from lines such as "br-int 1 priority=1: drop".
+func traced(t *testing.T, datapath string, lines ...string) *Trace {
+	t.Helper()
+	var b strings.Builder
+	bridge := ""
+	for _, line := range lines {
+		step, actions, _ := strings.Cut(line, ": ")
+		f := strings.Fields(step)
+		if f[0] != bridge {
+			bridge = f[0]
+			fmt.Fprintf(&b, "\nbridge(%q)\n----------------\n", bridge)
+		}
+		match := ""
+		if len(f) > 3 {
+			match = f[3] + ", "
+		}
+		fmt.Fprintf(&b, "%2s. %spriority %s, cookie 0x5061746368626179\n", f[1], match, strings.TrimPrefix(f[2], "priority="))
+		for action := range strings.SplitSeq(actions, ",") {
+			fmt.Fprintf(&b, "    %s\n", action)
+		}
+	}
+	fmt.Fprintf(&b, "\nFinal flow: unchanged\nMegaflow: recirc_id=0\nDatapath actions: %s\n", datapath)
+	trace, err := Parse(b.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return trace
+}
+
+// add tells the host of flows that an extension wants.
+func (h *Host) add(flows ...inspect.Flow) {
+	for _, f := range flows {
+		f.State = "present"
+		f.Table = uint8(number(tableInFlow, f.Text))
+		h.Flows = append(h.Flows, f)
+	}
+}
+
+// Tables of distributed routing that refuse a packet say so, with the agent's reason if there is one.
+func TestRouterRefuses(t *testing.T) {
+	otherHost := inspect.Flow{
+		Bridge: "br-int", Text: "table=0,priority=2,in_port=2,dl_src=fa:16:3f:00:00:02 actions=goto_table:1", Owner: "dvr fa:16:3f:00:00:02",
+		Reason: "distributed routers of another host",
+	}
+	for _, c := range []struct {
+		lines []string
+		flow  inspect.Flow
+		want  string
+	}{
+		{
+			[]string{"br-int 0 priority=2 in_port=2,dl_src=fa:16:3f:00:00:02: goto_table:1", "br-int 1 priority=1: drop"},
+			inspect.Flow{Bridge: "br-int", Text: "table=1,priority=1 actions=drop", Owner: "bridge br-int", Reason: "routed packets for nobody here"},
+			"distributed routing does not send it on in table 1 DVR_TO_SRC_MAC of br-int: routed packets for nobody here",
+		},
+		{
+			[]string{"br-int 0 priority=1 in_port=3: goto_table:59", "br-tun 0 priority=1 in_port=1: goto_table:1", "br-tun 1 priority=2 dl_vlan=1,dl_dst=fa:16:3e:00:00:01: drop"},
+			inspect.Flow{
+				Bridge: "br-tun", Text: "table=1,priority=2,dl_vlan=1,dl_dst=fa:16:3e:00:00:01 actions=drop", Owner: "port " + idB,
+				Reason: "gateway " + idB + " is on every host: packets to it stay here",
+			},
+			"distributed routing does not send it on in table 1 DVR_PROCESS of br-tun: gateway b is on every host: packets to it stay here",
+		},
+		{
+			[]string{"br-int 0 priority=5 in_port=2: goto_table:3", "br-int 3 priority=0: drop"}, inspect.Flow{Bridge: "none"},
+			"distributed routing does not send it on in table 3 ARP_DVR_MAC_TO_DST_MAC of br-int: it is for this host's router address, and no interface of a router here is in its network",
+		},
+	} {
+		h := host(t)
+		h.add(otherHost, c.flow)
+		from, to, err := h.Ends("a", "192.168.100.4")
+		if err != nil {
+			t.Fatal(err)
+		}
+		j := &Journey{From: from, To: to, Packet: Packet{Protocol: "icmp", Src: from.IP, Dst: to.IP, SrcMAC: macA, DstMAC: to.MAC}, Trace: traced(t, "drop", c.lines...)}
+		if v := h.Judge(j); v.Cause != "router" || v.Text != c.want {
+			t.Errorf("%s (%s)\nwant %s", v.Text, v.Cause, c.want)
+		}
+		if got := h.Say(&j.Trace.Steps[0]); c.flow.Text == "table=1,priority=1 actions=drop" && got != "distributed routers of another host (dvr fa:16:3f:00:00:02)" {
+			t.Errorf("the step is told as %q", got)
+		}
+	}
+}
+
+// A packet that passes may still be one too many.
+func TestLimits(t *testing.T) {
+	h := host(t)
+	h.Ports[0].Notes = []string{"qos: policy gold (q), the port's: at most 1000 kbit/s from it; at most 2000 packets/s from it by meter 7"}
+	h.Ports[1].Notes = []string{"qos: policy lead (q2), its network's: at most 500 kbit/s to it; what it sends is marked with DSCP 26"}
+	h.add(inspect.Flow{
+		Bridge: "br-int", Text: "table=59,priority=100,in_port=3,dl_src=" + macA + " actions=meter:7,goto_table:60", Owner: "port " + idA,
+		Reason: "at most 2000 packets/s from the port",
+	})
+	from, to, err := h.Ends("a", "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := &Journey{
+		From: from, To: to, Packet: Packet{Protocol: "icmp", Src: from.IP, Dst: to.IP, SrcMAC: macA, DstMAC: macB},
+		Trace: traced(t, "meter(0),4", "br-int 0 priority=1 in_port=3: goto_table:59", "br-int 59 priority=100 in_port=3,dl_src="+macA+": meter:7,goto_table:60", "br-int 60 priority=3: NORMAL"),
+		Ports: map[uint32]string{4: "tap6a18cdc6-3c"},
+	}
+	v := h.Judge(j)
+	want := []string{
+		"it goes through meter 7 in table 59 PACKET_RATE_LIMIT of br-int: at most 2000 packets/s from the port; packets beyond that are dropped, which no trace shows",
+		"quality of service of port a: at most 1000 kbit/s from it; packets beyond that are dropped, which no trace shows",
+		"quality of service of port b: at most 500 kbit/s to it; packets beyond that are dropped, which no trace shows",
+	}
+	if v.Outcome != Delivered {
+		t.Errorf("%s", v)
+	}
+	if diff := cmp.Diff(want, v.Hints); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Two networks: the way over a router's interface on this host is shown.
+func TestTheWayOverARouter(t *testing.T) {
+	h := host(t)
+	h.Ports = append(h.Ports,
+		inspect.Port{ID: "gw-blue", State: "wired", Network: "blue", Role: "router interface"},
+		inspect.Port{ID: "gw-lan", State: "wired", Network: "lan", Role: "router interface"})
+	from, to, err := h.Ends("a", "v")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, ok := h.otherNetwork(&Journey{From: from, To: to, Packet: Packet{Src: from.IP, DstMAC: to.MAC}})
+	want := []string{
+		"port gw-blue is an interface of a router in network blue on this host: patchbay trace a gw-blue",
+		"and port gw-lan one in network lan, from where it goes on: patchbay trace gw-lan v --src 192.168.100.2",
+	}
+	if diff := cmp.Diff(want, v.Hints); !ok || diff != "" {
+		t.Errorf("%v %s", ok, diff)
+	}
+}
+
+// The ports of a trunk are patches on the integration bridge; their packets come and go by the VM's interface on the trunk's.
+func TestTrunkPorts(t *testing.T) {
+	h := host(t)
+	const parent, sub = "11111111-parent", "22222222-sub"
+	h.Interfaces = append(h.Interfaces,
+		Interface{Bridge: "tbr-t", Name: "tapvm", OFPort: 1, PortID: parent},
+		Interface{Bridge: "tbr-t", Name: "tpt-1", Type: "patch", OFPort: 2, PortID: parent, Peer: "tpi-1"},
+		Interface{Bridge: "tbr-t", Name: "spt-2", Type: "patch", OFPort: 3, PortID: sub, Peer: "spi-2", Tag: 100},
+		Interface{Bridge: "br-int", Name: "tpi-1", Type: "patch", OFPort: 21, PortID: parent, Peer: "tpt-1", Tag: 1},
+		Interface{Bridge: "br-int", Name: "spi-2", Type: "patch", OFPort: 22, PortID: sub, Peer: "spt-2", Tag: 1})
+	h.Ports = append(h.Ports,
+		inspect.Port{ID: parent, State: "wired", Network: "blue", VLAN: 1, MAC: "fa:16:3e:00:00:01", Addresses: []string{"192.168.100.21"}, Role: "trunk parent"},
+		inspect.Port{ID: sub, State: "wired", Network: "blue", VLAN: 1, MAC: "fa:16:3e:00:00:02", Addresses: []string{"192.168.100.22"}, Role: "sub-port"})
+	for id, want := range map[string]string{
+		parent: "tbr-t in_port=1: from port " + parent + ", interface tapvm of tbr-t, untagged",
+		sub:    "tbr-t in_port=1,dl_vlan=100: from port " + sub + ", interface tapvm of tbr-t, under VLAN 100",
+	} {
+		from, to, err := h.Ends(id, "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if from.Plug.Bridge != "br-int" {
+			t.Errorf("%s is looked for on %s", id, from.Plug.Bridge)
+		}
+		s, err := h.Start(from, to, "")
+		if got := fmt.Sprintf("%s %s: %s", s.Bridge, s.Flow, s.Text); err != nil || got != want {
+			t.Errorf("%s, %v\nwant %s", got, err, want)
+		}
+	}
+	// To the sub-port under its VLAN it is delivered; untagged it would be the parent's.
+	for datapath, want := range map[string]string{"push_vlan(vid=100,pcp=0),9": Delivered, "9": Dropped} {
+		from, to, err := h.Ends("a", sub)
+		if err != nil {
+			t.Fatal(err)
+		}
+		j := &Journey{
+			From: from, To: to, Packet: Packet{Protocol: "icmp", Src: netip.MustParseAddr("192.168.100.2"), Dst: to.IP, SrcMAC: macA, DstMAC: to.MAC},
+			Trace: traced(t, datapath, "br-int 0 priority=1 in_port=3: goto_table:59"), Ports: map[uint32]string{9: "tapvm"},
+		}
+		if v := h.Judge(j); v.Outcome != want {
+			t.Errorf("%s: %s", datapath, v)
+		}
+	}
+}
