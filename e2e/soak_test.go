@@ -149,10 +149,12 @@ func (x *soak) databaseRestarts() {
 func (x *soak) check(after string) {
 	x.rest()
 	x.reaches(after)
-	// The first host's agent starts without memory on a switch without flows; the second's has to do it from what it knows.
+	// The first host's agent starts without memory on a switch without flows, and has to wait for the server's answers; the
+	// second's has to do it from what it knows.
 	for i, h := range x.l.Hosts() {
-		before := x.meaning(h)
+		before, limit := x.meaning(h), wired
 		if i == 0 {
+			limit = settled
 			x.must(h.StopAgent(x.ctx))
 			x.must(os.Remove(snapshotOf(h)))
 		}
@@ -161,7 +163,7 @@ func (x *soak) check(after string) {
 			x.must(h.LaunchAgent(x.ctx, lab.Patchbay, filtering))
 		}
 		var now map[string][]string
-		if !x.eventually(wired, func() bool { now = x.meaning(h); return same(before, now) }) {
+		if !x.eventually(limit, func() bool { now = x.meaning(h); return same(before, now) }) {
 			x.t.Errorf("%s after %s: flows differ from those made anew:\n%s", h.Name(), after, difference(before, now))
 		}
 		x.compared += count(now)
