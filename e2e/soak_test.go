@@ -91,6 +91,7 @@ func (x *soak) round() {
 	x.must(x.undo())
 	x.rest()
 	x.sizes = append(x.sizes, strconv.Itoa(x.memory()>>10))
+	x.t.Logf("round %d, %s: %d updates, %d probes, %d flows compared, %s KiB", x.rounds, m.name, x.updates, x.probes, x.compared, x.sizes[x.rounds-1])
 }
 
 func simulated() bool { return os.Getenv(lab.EnvServer) == string(lab.Simulated) }
