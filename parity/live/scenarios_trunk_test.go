@@ -121,7 +121,7 @@ func trunkMoves() []*scenario {
 	}
 }
 
-// trunkRestarts are about agents that start over what is there. What any start asks and tells is not looked at again.
+// trunkRestarts are about agents that start over what is there. What any start asks and tells is not looked at here.
 func trunkRestarts() []*scenario {
 	unchanged := trunkStory("trunk-agent-restarted", "The agent starts anew while a VM with a trunk is plugged in.",
 		twoPorts, withB, []step{restart(1), check("restarted", bothUp...)})
@@ -129,7 +129,7 @@ func trunkRestarts() []*scenario {
 		twoPorts, []step{port("C", "N1", 0, unused)}, withB,
 		[]step{restart(1, alight("T1", "B"), board("T1", subC)), check("restarted", "A=ACTIVE", "C=ACTIVE")})
 	for _, s := range []*scenario{unchanged, changed} {
-		s.noise = regexp.MustCompile(`^restarted \S+ call (bulk_pull (Port|Network|Subnet|SecurityGroup|SecurityGroupRule|AddressGroup)|tunnel_sync|get_|update_device_list)`)
+		s.noise = regexp.MustCompile(`^restarted \S+ call (bulk_pull (Port|Network|Subnet|SecurityGroup|SecurityGroupRule|AddressGroup|LocalIPAssociation|NDPProxy)|tunnel_sync|get_|update_device_list)`)
 	}
 	return []*scenario{unchanged, changed}
 }
