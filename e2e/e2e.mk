@@ -20,7 +20,7 @@ e2e-qos: build ## quality of service: marks in a capture, packet rates and bandw
 e2e-trunk: build ## a VM with a trunk: three networks by VLAN sub-interfaces, nothing else; restarts, a dead switch, re-plugged (root; PATCHBAY_E2E_AGENT=python)
 	$(E2E) -run TestTrunk ./e2e/
 
-e2e-blink: build ## probes at 1 kHz through PATCHBAY_BLINK_UPDATES=200 updates, Patchbay and the Python agent (root; PATCHBAY_BLINK_AGENTS=patchbay)
+e2e-blink: build ## probes at 1 kHz through PATCHBAY_BLINK_UPDATES=200 updates, Patchbay and the Python agent (root; PATCHBAY_BLINK_AGENTS=patchbay, PATCHBAY_BLINK_NETWORK=vxlan)
 	$(GO) test -count 1 -timeout 45m -tags e2e -v -run TestBlink $(TESTFLAGS) ./e2e/
 
 faults: build ## restarts, crashes, a dead switch, broker, server and database away, drift, the Python agent and back, under traffic; prints a table (root; PATCHBAY_FAULTS_OUTAGE=5m)

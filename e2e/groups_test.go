@@ -61,6 +61,7 @@ func TestGroups(t *testing.T) {
 type filtered struct {
 	*cloud
 	agent lab.AgentKind
+	kind  string // of the networks; the server chooses if it is empty
 	// blue is the network of all, red one whose VM nobody of blue may reach.
 	blue, red *network
 	open      string // the group that allows everything
@@ -121,6 +122,9 @@ func (f *filtered) networks(t *testing.T) {
 	f.red = &network{Network: lab.Network{Name: "red"}}
 	f.nets = []*network{f.blue, f.red}
 	for _, n := range f.nets {
+		if n.Type = f.kind; n.Type == "vlan" {
+			n.PhysicalNetwork = "physnet1"
+		}
 		if err := f.create(n); err != nil {
 			t.Fatal(err)
 		}
