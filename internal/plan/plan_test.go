@@ -18,9 +18,11 @@ import (
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/agent"
+	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
+	"github.com/patchbay-sdn/patchbay/internal/trunk"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 	"github.com/patchbay-sdn/patchbay/openflow"
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
@@ -94,6 +96,10 @@ func (s *asked) Call(_ context.Context, _ messaging.Target, method string, args,
 		found = append(found, o)
 	}
 	switch {
+	case kind == neutron.KindTrunk:
+		add(wrapped(map[string]any{"id": trunkID, "port_id": "p1", "status": "ACTIVE", "sub_ports": []any{
+			wrapped(map[string]any{"port_id": "p3", "trunk_id": trunkID, "segmentation_type": "vlan", "segmentation_id": 101}),
+		}}))
 	case kind == neutron.KindPort && ids == nil:
 		add(port("p7"))
 	case kind == neutron.KindPort:
@@ -234,6 +240,42 @@ func TestAPlanIsWhatAStartWouldDoAndThenThereIsNothingLeft(t *testing.T) {
 		p, _, _, err = rehearse(t.Context(), again(rows, after, newAsked()))
 		if err != nil || !p.Complete || !p.Empty() {
 			t.Errorf("after that, %v and %+v", err, p)
+		}
+	})
+}
+
+const trunkID = "11111111-aaaa-4000-8000-000000000001"
+
+// A trunk is joined to the integration bridge, and nothing is bound or reported.
+func TestATrunkIsPlanned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rows := plugged()
+		br := rows.Bridges[0].New
+		bridge := &ovsdb.Bridge{UUID: "tbr", Name: "tbr-" + trunkID[:10], DatapathID: "2", Ports: br.Ports[:1]} // with the first port
+		br.Ports = br.Ports[1:]
+		rows.Bridges = append(rows.Bridges, ovsdb.Diff[ovsdb.Bridge]{New: bridge})
+		rows.OpenVSwitch[0].New.Bridges = append(rows.OpenVSwitch[0].New.Bridges, "tbr")
+		s := newAsked()
+		in := input(rows, map[string]dump{"br-int": {normal(t)}}, s)
+		in.Agent.Extensions = []extension.New{trunk.New}
+		p, _, _, err := rehearse(t.Context(), in)
+		if err != nil || !p.Complete {
+			t.Fatalf("%v, complete: %v", err, p.Complete)
+		}
+		text, err := json.Marshal(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{
+			`"change":"added","table":"Port","name":"tpi-p1","bridge":"br-int"`, `"change":"added","table":"Port","name":"spi-p3","bridge":"br-int"`,
+			`"change":"added","table":"Port","name":"spt-p3","bridge":"` + bridge.Name + `"`, `"owner":"port p3"`,
+		} {
+			if !strings.Contains(string(text), want) {
+				t.Errorf("no %s in the plan:\n%s", want, text)
+			}
+		}
+		if n := s.methods["update_subport_bindings"] + s.methods["update_trunk_status"]; n != 0 {
+			t.Error("the server was told something")
 		}
 	})
 }
