@@ -65,6 +65,7 @@ type step struct {
 type thing struct {
 	name, id string
 	kind     byte // of the stable id
+	isTrunk  bool // stable ids of trunks begin like those of rules
 	// The rest is for ports.
 	tap, mac string
 	shown    string // address that stands for mac in snapshots and recordings, if the server chose it

@@ -55,7 +55,7 @@ func trunk(name, parent string, list ...passenger) step {
 		if err := p.api(ctx, http.MethodPost, "trunks", body, &answer); err != nil {
 			return err
 		}
-		t := &thing{name: name, id: answer.Trunk.ID, kind: trunkKind}
+		t := &thing{name: name, id: answer.Trunk.ID, kind: 'd', isTrunk: true}
 		p.made(t)
 		p.bridgeOf(name)
 		p.joined(p.things[parent], "tpi-", 15)
@@ -67,9 +67,6 @@ func trunk(name, parent string, list ...passenger) step {
 		return nil
 	}}
 }
-
-// trunkKind is the digit with which stable ids of trunks begin.
-const trunkKind = 'd'
 
 // dissolve deletes a trunk, whose parent must not be bound.
 func dissolve(name string) step {
@@ -105,7 +102,7 @@ func plugTrunk(host int, name, parent string) step {
 			err = errors.Join(err, wait(ctx, goneTrunk))
 			words := []string{"--if-exists", "del-br", br}
 			for _, t := range p.order { // the Python agent leaves them when the bridge is gone
-				if t.kind != trunkKind {
+				if !t.isTrunk {
 					for _, patch := range t.trunk {
 						words = append(words, "--", "--if-exists", "del-port", patch)
 					}
@@ -182,7 +179,7 @@ func restart(host int, meanwhile ...step) step {
 func (p *play) trunkLines(ctx context.Context) ([]string, error) {
 	var lines []string
 	for _, t := range p.order {
-		if t.kind != trunkKind {
+		if !t.isTrunk {
 			continue
 		}
 		var answer struct{ Trunk struct{ Status string } }
