@@ -44,7 +44,7 @@ func TestSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, rest, _ := strings.Cut(x.l.TransportURL(), "@")
-	if err := h.StartAgent(x.ctx, lab.Patchbay, filtering, "patchbay.metrics_listen="+metricsPort, "DEFAULT.debug=true",
+	if err := h.StartAgent(x.ctx, lab.Patchbay, filtering, "patchbay.metrics_listen="+metricsPort, "DEFAULT.debug=true", "agent.report_interval=2",
 		"DEFAULT.log_file="+filepath.Join(h.Dir(), "agent", "own.log"),
 		"DEFAULT.transport_url=rabbit://planted:"+planted[1]+"@"+rest,
 		"profiler.hmac_keys="+planted[2], "oslo_messaging_rabbit.ssl_key_password="+planted[3]); err != nil {
@@ -77,7 +77,7 @@ func TestSecrets(t *testing.T) {
 		"well bundle patchbay/ovs-vsctl-show.txt": "Bridge br-int", "well bundle patchbay/ovsdb-Interface.txt": "psk=***",
 		"well bundle patchbay/ovsdb-Bridge.txt": "admin_password=***", "well bundle patchbay/flows-br-int.txt": "table=60",
 		"well bundle patchbay/log.txt": "port is up", "well bundle patchbay/ovsdb-Open_vSwitch.txt": "api_token=***",
-		"well patchbay config show": "transport_url", "refused log": "refused", "well /metrics": "patchbay_alive 1",
+		"well patchbay config show": "transport_url", "refused log": "the broker cannot be reached", "well /metrics": "patchbay_alive 1",
 	} {
 		if !strings.Contains(said[name], part) {
 			t.Errorf("%s does not have %q:\n%.600s", name, part, said[name])

@@ -265,8 +265,8 @@ func (x *alerts) samples(expr string) int {
 	return n
 }
 
-// firing are the alerts that fire, with what they say.
-func (x *alerts) firing() map[string]string {
+// firing are the alerts that fire, with what they say. More tells how many others are on the way to it.
+func (x *alerts) firing() (now map[string]string, more int) {
 	x.t.Helper()
 	var data struct {
 		Alerts []struct {
@@ -275,29 +275,33 @@ func (x *alerts) firing() map[string]string {
 		}
 	}
 	x.get("alerts", &data)
-	now := map[string]string{}
+	now = map[string]string{}
 	for _, a := range data.Alerts {
 		if a.State == "firing" {
 			now[a.Labels["alertname"]] = a.Annotations["summary"]
+		} else {
+			more++
 		}
 	}
-	return now
+	return now, more
 }
 
-// seen takes down what fires now.
-func (x *alerts) seen(into map[string]string) {
-	for name, says := range x.firing() {
+// seen takes down what fires now, and says whether nothing does or is about to.
+func (x *alerts) seen(into map[string]string) (silent bool) {
+	now, more := x.firing()
+	for name, says := range now {
 		into[name] = says
 		if strings.Contains(says, "no value") || strings.Contains(says, "error") || !strings.Contains(says, metricsPort) {
 			x.t.Errorf("%s says %q", name, says)
 		}
 	}
+	return len(now)+more == 0
 }
 
 func (x *alerts) silent(long time.Duration, when string) {
 	x.t.Helper()
 	for end := time.Now().Add(long); time.Now().Before(end); time.Sleep(time.Second) {
-		if now := x.firing(); len(now) > 0 {
+		if now, _ := x.firing(); len(now) > 0 {
 			x.t.Fatalf("%s, but alerts fire: %v", when, now)
 		}
 	}
@@ -354,8 +358,9 @@ func (x *alerts) broken(f trouble) {
 			f.heal()
 		}
 		healed := time.Now()
-		if !x.eventually(quietTime, func() bool { x.seen(seen); return len(x.firing()) == 0 }) {
-			t.Fatalf("still firing: %v", x.firing())
+		if !x.eventually(quietTime, func() bool { return x.seen(seen) }) {
+			now, more := x.firing()
+			t.Fatalf("still firing: %v, and about to fire: %d", now, more)
 		}
 		t.Logf("fired after %.1f s, silent %.1f s after it was mended: %s", took.Seconds(), time.Since(healed).Seconds(),
 			strings.Join(slices.Sorted(maps.Keys(seen)), ", "))

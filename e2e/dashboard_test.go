@@ -68,7 +68,7 @@ func (x *alerts) dashboard(t *testing.T) {
 // The size of a cell of the dashboard's grid, the room around a graph, and the colours of its lines.
 const (
 	cellW, cellH                            = 52, 34
-	roomLeft, roomTop, roomRight, roomBelow = 48, 30, 150, 22
+	roomLeft, roomTop, roomRight, roomBelow = 48, 30, 185, 22
 )
 
 var colours = []string{"#1f77b4", "#d62728", "#2ca02c", "#ff7f0e", "#9467bd", "#17becf", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22"}
