@@ -245,6 +245,7 @@ func snapshotOf(h *lab.Host) string { return h.Dir() + "/agent/state/patchbay.sn
 // first host's figures count: it is the one with many ports.
 func (x *faults) restart(crash bool) {
 	began := make([]time.Time, 2)
+	done := x.pythonSays(pythonTakenOver, x.l.Hosts()...)
 	x.eachHost(x.t, func(h *lab.Host) error {
 		if crash {
 			if err := h.KillAgent(); err != nil {
@@ -256,6 +257,9 @@ func (x *faults) restart(crash bool) {
 		began[slices.IndexFunc(x.l.Hosts(), func(o *lab.Host) bool { return o.Name() == h.Name() })] = time.Now()
 		return h.LaunchAgent(x.ctx, x.agent, filtering)
 	})
+	if x.agent == lab.Python {
+		done()
+	}
 	asks := func() bool { return len(x.calls.since(began[0], 1)) > 0 }
 	if !x.eventually(settled, asks) || !x.eventually(settled, func() bool { return x.calls.calm(rest) }) {
 		x.t.Errorf("the agents are not in sync after %v", settled)

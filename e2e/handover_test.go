@@ -35,7 +35,9 @@ func (x *faults) handOver() {
 			x.fault("agents stopped and started", figures, func() { x.restart(false) })
 			x.fault("agents killed -9 and started", figures, func() { x.restart(true) })
 			x.fault("ovs-vswitchd killed -9", figures, func() {
+				done := x.pythonSays(pythonRestored, x.l.Host(1))
 				x.switchDies()
+				done()
 				x.eventually(settled, func() bool { return x.calls.calm(rest) })
 				fresh[lab.Python] = x.meaning(x.l.Host(1))
 				x.as(fresh[lab.Python], left[lab.Python])
@@ -97,8 +99,38 @@ func (x *faults) third() {
 // hand gives both hosts to the other agent.
 func (x *faults) hand(kind lab.AgentKind) {
 	x.filtered.agent = kind
+	done := x.pythonSays(pythonTakenOver, x.l.Hosts()...)
 	x.startAgents(x.t, kind)
+	if kind == lab.Python {
+		done()
+	}
 	x.inSync()
+}
+
+// What the Python agent logs when it has dealt with all ports after its start, and after a restart of the switch. It asks
+// nothing for longer than any fixed time in between on a busy machine.
+const (
+	pythonTakenOver = "cleanup stale flows. Elapsed"
+	pythonRestored  = "ports processed. Elapsed"
+)
+
+// pythonTime is what it may take for that, with many ports on a busy machine.
+const pythonTime = 10 * time.Minute
+
+// pythonSays returns a function that waits until the Python agents of hosts have logged something from now on.
+func (x *faults) pythonSays(what string, hosts ...*lab.Host) func() {
+	said := func(h *lab.Host) int { return strings.Count(tail(h.AgentLog(lab.Python), 0), what) }
+	before := make([]int, len(hosts))
+	for i, h := range hosts {
+		before[i] = said(h)
+	}
+	return func() {
+		for i, h := range hosts {
+			if !x.eventually(pythonTime, func() bool { x.wait(time.Second); return said(h) > before[i] }) {
+				x.t.Errorf("the Python agent on %s has not said %q after %v", h.Name(), what, pythonTime)
+			}
+		}
+	}
 }
 
 // vlans are the local VLANs of the first host's ports.
