@@ -145,8 +145,12 @@ func Load(dir, name string) (*Recording, error) {
 	return r, nil
 }
 
-// fromStart begins a section that holds changes to the lines of the configuration at rest.
-const fromStart = "from the start"
+// fromStart begins a section that holds changes to the lines of the configuration at rest, fromFirst one that holds changes to
+// those of the recording's first checkpoint.
+const (
+	fromStart = "from the start"
+	fromFirst = "from the first checkpoint"
+)
 
 // Base returns the lines of the agents at rest, on the given hosts.
 func (r *Recording) Base(hosts []string) Snapshot {
@@ -157,15 +161,17 @@ func (r *Recording) Base(hosts []string) Snapshot {
 	})
 }
 
-// A checkpoint's section holds its lines as changes to those before or to those of the start, whichever is shorter. Calls are
-// not carried over.
+// A checkpoint's section holds its lines as changes to those before, of the start or of the first checkpoint, whichever is
+// shortest. Calls are not carried over.
 func (r *Recording) expand(start Snapshot) {
-	before := start
+	before, first := start, start
 	for i := range r.Stages {
 		var added, gone []string
 		for _, line := range r.Stages[i].Want {
 			if line == fromStart {
 				before = start
+			} else if line == fromFirst {
+				before = first
 			} else if rest, ok := strings.CutPrefix(line, "+ "); ok {
 				added = append(added, rest)
 			} else {
@@ -174,6 +180,9 @@ func (r *Recording) expand(start Snapshot) {
 		}
 		r.Stages[i].Want = before.Minus(NewSnapshot(gone)).Plus(added)
 		before = r.Stages[i].Want.Select(carried)
+		if i == 0 {
+			first = before
+		}
 	}
 }
 
@@ -247,8 +256,8 @@ func (r *Recording) Save(dir string, base Snapshot) error {
 		return fmt.Errorf("encoding a recording: %w", err)
 	}
 	a.add("recording", indented.Bytes())
-	before, seen := base, eventLines{}
-	for _, s := range r.Stages {
+	before, first, seen := base, base, eventLines{}
+	for i, s := range r.Stages {
 		var events bytes.Buffer
 		for _, e := range s.Events {
 			line, err := seen.line(e)
@@ -258,13 +267,18 @@ func (r *Recording) Save(dir string, base Snapshot) error {
 			events.Write(line)
 		}
 		want := changes(before, s.Want)
-		if other := fromStart + "\n" + changes(base, s.Want); len(other) < len(want) {
-			want = other
+		for _, other := range []string{fromStart + "\n" + changes(base, s.Want), fromFirst + "\n" + changes(first, s.Want)} {
+			if len(other) < len(want) {
+				want = other
+			}
 		}
 		a.add("steps "+s.Checkpoint, []byte(strings.Join(s.Steps, "\n")+"\n"))
 		a.add("events "+s.Checkpoint, events.Bytes())
 		a.add("want "+s.Checkpoint, []byte(want))
 		before = s.Want.Select(carried)
+		if i == 0 {
+			first = before
+		}
 	}
 	if err := os.WriteFile(file(dir, r.Name), a.format(), 0o644); err != nil {
 		return fmt.Errorf("writing a recording: %w", err)

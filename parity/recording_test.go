@@ -56,6 +56,27 @@ func TestRecordingsReadBack(t *testing.T) {
 	}
 }
 
+// A configuration that was in use and is at rest again is written as that.
+func TestRecordingsAreShort(t *testing.T) {
+	dir := t.TempDir()
+	rest, used := Snapshot{"hv1 br-int a", "hv1 br-int b", "hv1 br-int c"}, Snapshot{"hv1 br-int d", "hv1 br-int e", "hv1 br-int f"}
+	config := &Recording{Meta: Meta{Name: "config-x", Config: "x", Hosts: []string{"hv1"}, Doc: "Start.", Names: map[string]string{}}}
+	for i, want := range []Snapshot{rest, used, rest} {
+		config.Stages = append(config.Stages, Stage{Checkpoint: string(rune('a' + i)), Steps: []string{"more"}, Want: want})
+	}
+	if err := config.Save(dir, nil); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(file(dir, config.Name))
+	if err != nil || !strings.HasSuffix(string(text), "-- want c --\n"+fromFirst+"\n") {
+		t.Errorf("%v:\n%s", err, text)
+	}
+	got, err := Load(dir, config.Name)
+	if diff := cmp.Diff(config, got); err != nil || diff != "" {
+		t.Errorf("%v: %s", err, diff)
+	}
+}
+
 func TestCanonIsStable(t *testing.T) {
 	c := NewCanon()
 	c.ID("9e0b6f3c-1111-4222-8333-444455556666", 'b', 1)

@@ -36,6 +36,14 @@ var (
 	}
 )
 
+// grouped begins a scenario whose ports have the project's default group, if its configuration filters.
+func grouped(s *scenario) *scenario {
+	if s.config == routedFiltered || s.config == routedDirect {
+		s.steps, s.noise = append([]step{defaultGroup()}, s.steps...), defaultKnown
+	}
+	return s
+}
+
 // segments of routed networks, by type.
 func routedSegment(kind string, n int) attrs {
 	return segment(kind, map[string]int{"vxlan": 800 + n, "vlan": 280 + n}[kind])
@@ -43,7 +51,7 @@ func routedSegment(kind string, n int) attrs {
 
 // interfaceFirst and vmFirst are the two orders in which a router's interface G and a VM's port A come to a host.
 func interfaceFirst(name, kind string, cfg *config) *scenario {
-	return &scenario{
+	return grouped(&scenario{
 		name: name, config: cfg, hosts: 1, doc: "A router's interface on a " + kind + " network, then a VM; the VM goes first.",
 		steps: []step{
 			routedNetwork("N1", 1, routedSegment(kind, 1)),
@@ -59,11 +67,11 @@ func interfaceFirst(name, kind string, cfg *config) *scenario {
 			unplug(1, "G"),
 			check("router gone"),
 		},
-	}
+	})
 }
 
 func vmFirst(name, kind string, cfg *config) *scenario {
-	return &scenario{
+	return grouped(&scenario{
 		name: name, config: cfg, hosts: 1, doc: "VMs on a " + kind + " network, then a router's interface, which goes first.",
 		steps: []step{
 			routedNetwork("N1", 1, routedSegment(kind, 2)),
@@ -77,12 +85,12 @@ func vmFirst(name, kind string, cfg *config) *scenario {
 			unplug(1, "G"),
 			check("router gone"),
 		},
-	}
+	})
 }
 
 // between is a router between two networks with VMs on two hosts.
 func between(name string, kinds [2]string, cfg *config) *scenario {
-	return &scenario{
+	return grouped(&scenario{
 		name: name, config: cfg, hosts: 2, doc: "A router between a " + kinds[0] + " and a " + kinds[1] + " network, with VMs on two hosts.",
 		steps: []step{
 			routedNetwork("N1", 1, routedSegment(kinds[0], 3)), routedNetwork("N2", 2, routedSegment(kinds[1], 4)),
@@ -96,7 +104,7 @@ func between(name string, kinds [2]string, cfg *config) *scenario {
 			unplug(1, "C"),
 			check("one gone", "C=DOWN"),
 		},
-	}
+	})
 }
 
 // toOutside is a router with a way to the outside on host 1.
