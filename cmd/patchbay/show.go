@@ -24,7 +24,7 @@ import (
 func newShowCommands() []*cobra.Command {
 	return []*cobra.Command{
 		newStatusCommand(), newPortsCommand(), newPortCommand(), newNetworksCommand(), newTunnelsCommand(), newGroupsCommand(),
-		newGroupCommand(), newEventsCommand(), newBundleCommand(), newManCommand(),
+		newGroupCommand(), newEventsCommand(), newSpansCommand(), newBundleCommand(), newManCommand(),
 	}
 }
 
