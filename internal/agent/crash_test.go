@@ -29,6 +29,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
 	"github.com/patchbay-sdn/patchbay/internal/qos"
 	"github.com/patchbay-sdn/patchbay/internal/snapshot"
+	"github.com/patchbay-sdn/patchbay/internal/trunk"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 	"github.com/patchbay-sdn/patchbay/openflow"
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
@@ -110,13 +111,13 @@ func newCrashHistory(t *testing.T, rnd *rand.Rand) *crashHistory {
 	}
 	h.cfg.ARPResponder = h.cfg.L2Population
 	if rnd.IntN(3) > 0 {
-		h.more = []extension.New{dvr.New, qos.New}
+		h.more = []extension.New{dvr.New, trunk.New, qos.New}
 	}
 	h.ovs.rows["Bridge"][rowID("br-ex")] = map[string]any{"_uuid": rowID("br-ex"), "name": "br-ex"} // the operator's
 	h.ovs.mu.Lock()
 	h.ovs.run()
 	h.ovs.mu.Unlock()
-	for _, id := range []string{"A", "B", "C", "D", "E"} {
+	for _, id := range slices.Concat([]string{"A", "B", "C", "D", "E", trunkParent}, regionSubPorts) {
 		h.truth.ports[id] = h.drawPort(id)
 	}
 	for range 4 {
@@ -130,6 +131,10 @@ func newCrashHistory(t *testing.T, rnd *rand.Rand) *crashHistory {
 	wait(time.Second) // for the bridges
 	for i, id := range []string{"A", "B"} {
 		h.ovs.plug(id, 0, 10+i)
+	}
+	if rnd.IntN(2) == 0 && len(h.more) > 0 {
+		h.truth.subPorts["7"] = 1
+		h.ovs.boot(0)
 	}
 	return h
 }
@@ -222,10 +227,8 @@ func (h *crashHistory) rest() {
 	wait(restTime)
 	ovs := h.ovs.clone()
 	ovs.strip()
-	fresh, vlans := h.fresh(h.truth, ovs)
-	got, want := named(h.ovs.all(), vlansOf(h.agent)), named(fresh, vlans)
-	maps.Copy(got, described(h.ovs, vlansOf(h.agent)))
-	maps.Copy(want, described(ovs, vlans))
+	_, vlans := h.fresh(h.truth, ovs)
+	got, want := described(h.ovs, vlansOf(h.agent)), described(ovs, vlans)
 	if diff := difference(got, want); diff != "" {
 		h.fail("flows, meters and rows are not those of a fresh start:\n%s", diff)
 	}
@@ -247,8 +250,19 @@ func (h *crashHistory) fresh(t *truth, ovs *fakeOVS) (map[bridgeKey]openflow.Ent
 	return flows, vlans
 }
 
-// strip takes away what agents have written about limits.
+// strip takes away what agents have written about limits and trunks.
 func (o *fakeOVS) strip() {
+	if o.plugged(trunkParent) == 0 {
+		delete(o.rows["Bridge"], rowID(trunkBridge))
+	}
+	for id, port := range o.rows["Port"] {
+		if slices.ContainsFunc([]string{"tpi-", "tpt-", "spi-", "spt-"}, func(p string) bool { return strings.HasPrefix(textOf(port["name"]), p) }) {
+			for _, br := range o.rows["Bridge"] {
+				br["ports"] = mutate(br["ports"], false, []any{"uuid", id})
+			}
+		}
+	}
+	o.run()
 	clear(o.rows["QoS"])
 	clear(o.rows["Queue"])
 	for _, port := range o.rows["Port"] {
@@ -262,10 +276,14 @@ func (o *fakeOVS) strip() {
 	for _, i := range o.rows["Interface"] {
 		delete(i, "ingress_policing_rate")
 		delete(i, "ingress_policing_burst")
+		if ids := entriesOf(i["external_ids"]); ids["trunk_id"] != nil {
+			maps.DeleteFunc(ids, func(k string, _ any) bool { return k == "trunk_id" || k == "bridge_name" || k == "subport_ids" })
+			i["external_ids"] = mapValue(ids)
+		}
 	}
 }
 
-// described are the rows and the meters of a switch, without the numbers of a run.
+// described are the flows, meters and rows of a switch, without the numbers of a run.
 func described(o *fakeOVS, vlans map[uint16]string) map[string]bool {
 	o.mu.Lock()
 	s := &ovsSession{ovs: o, view: ovsdb.NewView(), box: newMailbox[*ovsdb.Batch]()}
@@ -279,7 +297,19 @@ func described(o *fakeOVS, vlans map[uint16]string) map[string]bool {
 	out := map[string]bool{}
 	// What is written down about a port's network stays when it is switched off.
 	written := regexp.MustCompile(`^Port \S+ other_config:(net_uuid|network_type|physical_network|segmentation_id|tag)=`)
-	for _, line := range slices.Concat(names.Rows(s.view), names.Meters("br-int", o.allMeters("br-int"))) {
+	lines := slices.Concat(names.Rows(s.view), names.Meters("br-int", o.allMeters("br-int")))
+	flows := map[string][]openflow.Flow{}
+	for k, e := range o.all() {
+		f, err := e.Flow()
+		if err != nil {
+			panic(err)
+		}
+		flows[k.bridge] = append(flows[k.bridge], f)
+	}
+	for bridge, list := range flows {
+		lines = append(lines, names.Flows(bridge, list)...)
+	}
+	for _, line := range lines {
 		if !written.MatchString(line) {
 			out[line] = true
 		}
@@ -318,13 +348,8 @@ func rename(line string, name func(vlan uint16) string) string {
 	})
 }
 
-func named(flows map[bridgeKey]openflow.Entry, vlans map[uint16]string) map[string]bool {
-	out := map[string]bool{}
-	for k, e := range flows {
-		out[k.bridge+" "+rename(e.String(), func(n uint16) string { return vlans[n] })] = true
-	}
-	return out
-}
+// givenNumbers are those of ports that the switch gave: not the same in every cloud.
+var givenNumbers = regexp.MustCompile(`(in_port=|output:|reg5=|set_field:)(?:[1-9]\d{3}\b|0x[0-9a-f]{3}\b)(,|$|->reg5|->pkt_mark)`)
 
 // pieces are a flow of the integration bridge without regard to VLANs. Of a flow that is part of conjunctions they are what it
 // matches and each of the conjunctions: who is a member of a group, and which groups are in force, is heard one by one.
@@ -335,6 +360,7 @@ func pieces(e openflow.Entry) []string {
 		}
 		return "*"
 	})
+	line = givenNumbers.ReplaceAllString(line, "$1#$2")
 	match, actions, _ := strings.Cut(line, "actions=")
 	if !strings.HasPrefix(actions, "conjunction(") {
 		return []string{line}
@@ -817,7 +843,28 @@ func (h *crashHistory) drawRule() (string, map[string]any) {
 // drawMore draws a change that only extensions care about.
 func (h *crashHistory) drawMore() change {
 	h.revision++
-	switch h.rnd.IntN(4) {
+	switch h.rnd.IntN(7) {
+	case 4, 5:
+		h.number++
+		incarnation, off := h.number, h.ovs.plugged(trunkParent) != 0
+		if off && h.rnd.IntN(2) == 0 {
+			return change{name: "halt the VM with a trunk", make: func(_ *truth, o *fakeOVS) { o.halt() }}
+		}
+		return change{name: "boot the VM with a trunk", make: func(_ *truth, o *fakeOVS) { o.boot(incarnation) }}
+	case 6:
+		id, vlan := pick(h.rnd, regionSubPorts...), 1+h.rnd.IntN(2)
+		was, gone := h.truth.subPorts[id]
+		return change{name: fmt.Sprint("sub-port ", id, " gone: ", gone), make: func(t *truth, _ *fakeOVS) {
+			if delete(t.subPorts, id); !gone {
+				t.subPorts[id] = vlan
+			}
+		}, tell: func(r *region) {
+			if gone {
+				r.push(neutron.KindSubPort, neutron.Deleted, subPort(id, was))
+			} else {
+				r.push(neutron.KindSubPort, neutron.Created, subPort(id, vlan))
+			}
+		}}
 	case 0, 1:
 		id := pick(h.rnd, regionPolicies...)
 		data := map[string]any{"id": id, "name": id, "revision_number": h.revision, "rules": h.drawLimits()}

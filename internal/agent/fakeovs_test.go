@@ -229,6 +229,11 @@ func (o *fakeOVS) transact(tx *ovsdb.Tx) error {
 				for _, m := range op.Mutations {
 					column := fmt.Sprint(m[0])
 					row[column] = mutate(row[column], m[1] == "insert", resolve(m[2]))
+					if column == "bridges" && m[1] == "delete" {
+						for _, id := range uuids(m[2]) {
+							delete(o.rows["Bridge"], string(id))
+						}
+					}
 				}
 			}
 		case "delete":
@@ -493,6 +498,29 @@ func (o *fakeOVS) plug(port string, incarnation, number int) {
 	}
 	o.run()
 }
+
+// The VM with a trunk, and the bridge that whoever plugs it in makes for it.
+const trunkBridge, trunkID, trunkParent = "tbr-trunk", "trunk", "F"
+
+// boot plugs the VM with a trunk in, one incarnation of it. halt takes it away; the bridge is left to the agent.
+func (o *fakeOVS) boot(incarnation int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	id := rowID(trunkBridge)
+	if o.rows["Bridge"][id] == nil {
+		o.rows["Bridge"][id] = map[string]any{"_uuid": id, "name": trunkBridge, "datapath_type": "netdev"}
+	}
+	o.pull(trunkParent)
+	iface, row := rowID(fmt.Sprint("i-trunk", incarnation)), rowID(fmt.Sprint("p-trunk", incarnation))
+	o.rows["Interface"][iface] = map[string]any{"_uuid": iface, "name": "tap" + trunkParent, "external_ids": mapValue(map[string]string{
+		"iface-id": trunkParent, "attached-mac": macOf(trunkParent),
+	})}
+	o.rows["Port"][row] = map[string]any{"_uuid": row, "name": "tap" + trunkParent, "interfaces": []any{"uuid", iface}}
+	o.rows["Bridge"][id]["ports"] = mutate(o.rows["Bridge"][id]["ports"], true, []any{"uuid", row})
+	o.run()
+}
+
+func (o *fakeOVS) halt() { o.unplug(trunkParent) }
 
 func (o *fakeOVS) unplug(port string) {
 	o.mu.Lock()

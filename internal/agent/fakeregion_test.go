@@ -89,6 +89,13 @@ type truth struct {
 	policies  map[string]map[string]any
 	networks  map[string]map[string]any // by id; what was told about them
 	routers   map[string]string         // addresses of distributed routers, by host
+	subPorts  map[string]int            // of the trunk: their VLANs
+}
+
+var regionSubPorts = []string{"7", "8"}
+
+func subPort(id string, vlan int) map[string]any {
+	return map[string]any{"port_id": id, "trunk_id": trunkID, "segmentation_type": "vlan", "segmentation_id": vlan}
 }
 
 var (
@@ -102,6 +109,7 @@ func newTruth() *truth {
 	t := &truth{
 		ports: map[string]map[string]any{}, rules: map[string]map[string]any{}, addresses: map[string]map[string]any{}, tunnels: map[string]bool{},
 		stations: map[string]bool{}, policies: map[string]map[string]any{}, networks: map[string]map[string]any{}, routers: map[string]string{"hv1": "fa:16:3f:00:00:01"},
+		subPorts: map[string]int{},
 	}
 	for _, id := range regionPolicies {
 		t.policies[id] = map[string]any{"id": id, "name": id, "revision_number": 0, "rules": []any{}}
@@ -122,7 +130,7 @@ func newTruth() *truth {
 func (t *truth) clone() *truth {
 	return &truth{
 		maps.Clone(t.ports), maps.Clone(t.rules), maps.Clone(t.addresses), maps.Clone(t.tunnels), maps.Clone(t.stations),
-		maps.Clone(t.policies), maps.Clone(t.networks), maps.Clone(t.routers),
+		maps.Clone(t.policies), maps.Clone(t.networks), maps.Clone(t.routers), maps.Clone(t.subPorts),
 	}
 }
 
@@ -187,6 +195,12 @@ func (t *truth) pull(kind neutron.Kind, filter map[string]any) []any {
 				found = append(found, primitive(kind, t.asTold(t.ports[id])))
 			}
 		}
+	case kind == neutron.KindTrunk:
+		subs := []any{}
+		for _, id := range slices.Sorted(maps.Keys(t.subPorts)) {
+			subs = append(subs, primitive(neutron.KindSubPort, subPort(id, t.subPorts[id])))
+		}
+		found = append(found, primitive(kind, map[string]any{"id": trunkID, "port_id": trunkParent, "admin_state_up": true, "status": "DOWN", "sub_ports": subs}))
 	case kind == neutron.KindQosPolicy:
 		for _, id := range ids {
 			found = append(found, primitive(kind, t.policies[id]))
@@ -314,6 +328,14 @@ func (r *region) Call(ctx context.Context, target messaging.Target, method strin
 		}
 	case "update_device_down":
 		value = map[string]any{"device": all["device"], "exists": true}
+	case "update_subport_bindings":
+		bound := []any{}
+		subs, _ := all["subports"].([]neutron.SubPort)
+		for _, s := range subs {
+			bound = append(bound, map[string]any{"id": s.PortID, "mac_address": macOf(s.PortID)})
+		}
+		value = map[string]any{trunkID: bound}
+	case "update_trunk_status":
 	case "get_dvr_mac_address_list":
 		value = r.truth.routerAddresses()
 	case "get_subnet_for_dvr":
@@ -343,6 +365,9 @@ func (r *region) Call(ctx context.Context, target messaging.Target, method strin
 	}
 	if !r.life.step() {
 		return messaging.ErrTimeout
+	}
+	if result == nil {
+		return nil
 	}
 	return json.Unmarshal(encoded, result)
 }
