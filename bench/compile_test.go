@@ -12,9 +12,13 @@ import (
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/delta"
+	"github.com/patchbay-sdn/patchbay/internal/dvr"
+	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
+	"github.com/patchbay-sdn/patchbay/internal/qos"
+	"github.com/patchbay-sdn/patchbay/internal/trunk"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 	"github.com/patchbay-sdn/patchbay/openflow"
 )
@@ -27,11 +31,58 @@ func BenchmarkWire(b *testing.B) {
 			batch, found, ids := plugged(n)
 			b.ReportAllocs()
 			for b.Loop() {
-				wire(b, batch, found, ids)
+				wire(b, batch, found, ids, nil, nil)
 			}
 			b.ReportMetric(float64(b.Elapsed())/float64(b.N)/float64(n), "ns/port")
 		})
 	}
+}
+
+// BenchmarkWireExtensions is the same for 100 ports without extensions, with all, and with all in use: every port has a policy with a
+// mark, a limit of bandwidth and one of packets, and is routed for; and fifty other hosts have distributed routers.
+func BenchmarkWireExtensions(b *testing.B) {
+	all := []extension.New{dvr.New, trunk.New, qos.New}
+	for _, v := range []struct {
+		name string
+		more []extension.New
+		use  func(w *world.World, set extension.Set)
+	}{{"off", nil, nil}, {"on", all, nil}, {"used", all, inUse}} {
+		b.Run(v.name, func(b *testing.B) {
+			batch, found, ids := plugged(100)
+			if v.use != nil {
+				for i := range found {
+					found[i].QosPolicyID, found[i].FixedIPs[0].SubnetID = "gold", "subnet"
+				}
+				found[0].DeviceOwner = "network:router_interface_distributed"
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				wire(b, batch, found, ids, v.more, v.use)
+			}
+			b.ReportMetric(float64(b.Elapsed())/float64(b.N)/100, "ns/port")
+		})
+	}
+}
+
+// inUse tells the extensions what the server knows.
+func inUse(w *world.World, set extension.Set) {
+	w.MaxMeters["br-int"] = 100_000
+	rule := func(kind, data string) string {
+		return fmt.Sprintf(`{"versioned_object.name":%q,"versioned_object.data":%s}`, kind, data)
+	}
+	policy := `{"id":"gold","revision_number":1,"rules":[` + rule("QosDscpMarkingRule", `{"dscp_mark":26}`) + "," +
+		rule("QosBandwidthLimitRule", `{"max_kbps":100000,"max_burst_kbps":80000,"direction":"egress"}`) + "," +
+		rule("QosPacketRateLimitRule", `{"max_kpps":100,"max_burst_kpps":10,"direction":"ingress"}`) + "]}"
+	for _, e := range set {
+		for _, item := range e.Missing() {
+			_ = e.Answer(item.Kind, []string{item.ID}, []neutron.Primitive{{Name: string(item.Kind), Data: []byte(policy)}})
+		}
+	}
+	routers := `{"dvr_macs":[{"host":"hv1","mac_address":"fa:16:3f:00:00:00"}`
+	for i := range others {
+		routers += fmt.Sprintf(`,{"host":"other%d","mac_address":"fa:16:3f:00:01:%02x"}`, i, i)
+	}
+	_ = set.Cast("dvr_mac_address_update", []byte(routers+"]}"))
 }
 
 // plugged is the switch with n ports on the integration bridge, and what the server says about them.
@@ -63,7 +114,7 @@ func plugged(n int) (*ovsdb.Batch, []neutron.Port, []string) {
 	return batch, found, ids
 }
 
-func wire(b *testing.B, batch *ovsdb.Batch, found []neutron.Port, ids []string) {
+func wire(b *testing.B, batch *ovsdb.Batch, found []neutron.Port, ids []string, more []extension.New, use func(*world.World, extension.Set)) {
 	b.Helper()
 	w := world.New(world.Config{
 		Host: "hv1", IntegrationBridge: "br-int", TunnelBridge: "br-tun", IntPatch: "patch-tun", TunPatch: "patch-int",
@@ -74,10 +125,14 @@ func wire(b *testing.B, batch *ovsdb.Batch, found []neutron.Port, ids []string) 
 		t.Have(nil)
 	}
 	settings := &pipeline.Settings{}
+	set := extension.Make(w, more)
 	settle := func() {
-		for _, o := range w.Settle() {
+		for _, o := range set.Settle(w.Settle()) {
 			byBridge := map[string][]delta.Flow{}
-			want := pipeline.Compile(w, settings, o)
+			want, err := set.Compile(o, func() pipeline.Want { return pipeline.Compile(w, settings, o) })
+			if err != nil {
+				b.Fatal(err)
+			}
 			for _, f := range want.Flows {
 				byBridge[f.Bridge] = append(byBridge[f.Bridge], delta.Flow{Entry: f.Entry, Reason: f.Reason})
 			}
@@ -91,10 +146,15 @@ func wire(b *testing.B, batch *ovsdb.Batch, found []neutron.Port, ids []string) 
 		}
 	}
 	w.Switch(batch)
+	set.Rows(batch)
 	settle()
 	w.Missing()
 	w.Ports(ids, found)
 	settle()
+	if use != nil {
+		use(w, set)
+		settle()
+	}
 	flows := 0
 	for _, t := range trackers {
 		changes := t.Changes()

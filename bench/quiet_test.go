@@ -8,6 +8,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,7 +19,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/patchbay-sdn/patchbay/internal/dvr"
+	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
+	"github.com/patchbay-sdn/patchbay/internal/qos"
+	"github.com/patchbay-sdn/patchbay/internal/trunk"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 	"github.com/patchbay-sdn/patchbay/lab"
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
@@ -218,17 +223,23 @@ func BenchmarkForeignPush(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	w := world.New(world.Config{Host: "hv1", IntegrationBridge: "br-int"})
-	b.ReportAllocs()
-	for b.Loop() {
-		decoded, err := neutron.DecodeMessage("neutron-vo-Port-1.7", "push", wire)
-		if err != nil {
-			b.Fatal(err)
-		}
-		if err := w.Push(decoded.(*neutron.Push), time.Now()); err != nil {
-			b.Fatal(err)
-		}
-		w.Settle()
+	for name, more := range map[string][]extension.New{"off": nil, "on": {dvr.New, trunk.New, qos.New}} {
+		b.Run("extensions "+name, func(b *testing.B) {
+			w := world.New(world.Config{Host: "hv1", IntegrationBridge: "br-int"})
+			set := extension.Make(w, more)
+			b.ReportAllocs()
+			for b.Loop() {
+				decoded, err := neutron.DecodeMessage("neutron-vo-Port-1.7", "push", wire)
+				if err != nil {
+					b.Fatal(err)
+				}
+				push := decoded.(*neutron.Push)
+				if err := errors.Join(w.Push(push, time.Now()), set.Push(push)); err != nil {
+					b.Fatal(err)
+				}
+				set.Settle(w.Settle())
+			}
+		})
 	}
 }
 
