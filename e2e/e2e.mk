@@ -10,7 +10,7 @@ e2e-groups: build ## security groups alone: every rule kind, forged frames, fail
 	$(E2E) -run TestGroups ./e2e/
 
 .PHONY: e2e-routers
-e2e-routers: build ## a distributed router with Debian's layer-3 agent on three hosts: between networks, outside, floating address (root; PATCHBAY_E2E_AGENT=python)
+e2e-routers: build ## a distributed router with Debian's layer-3 agent on three hosts: between networks, outside, floating address, IPv6; restarts, dead switches, hand-over (root; PATCHBAY_E2E_AGENT=python)
 	$(E2E) -run TestRouters ./e2e/
 
 e2e-qos: build ## quality of service: marks in a capture, packet rates and bandwidth under load, a restart; prints a table (root)

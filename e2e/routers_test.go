@@ -8,12 +8,15 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"net/netip"
 	"testing"
 	"time"
 
+	"github.com/gophercloud/gophercloud/v2"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/layer3/floatingips"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/layer3/routers"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/networks"
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/subnets"
 
 	"github.com/patchbay-sdn/patchbay/lab"
 )
@@ -26,7 +29,8 @@ const underlay = "under0"
 
 // TestRouters sends packets through a distributed router, with Debian's layer-3 agent on three hosts: between networks
 // without a detour over the network node, to the outside through it, in and out by a floating address, and to a VM that has
-// moved. The agent is restarted in between.
+// moved; IPv4 and IPv6. In between agents and switches are restarted and killed, and the other agent takes over and gives back,
+// while packets go all these ways.
 func TestRouters(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
@@ -34,15 +38,23 @@ func TestRouters(t *testing.T) {
 	agent := agentUnderTest(t)
 	r := &routed{agent: agent, cloud: &cloud{l: lab.New(t, 3), ctx: ctx, round: round{name: string(agent)}}}
 	t.Cleanup(r.close)
-	t.Cleanup(func() { r.table.print(time.Since(start)) })
+	t.Cleanup(func() { r.table.print(time.Since(start)); r.printStreams() })
+	if err := r.calls.watch(ctx, r.l.Broker()); err != nil {
+		t.Fatal(err)
+	}
 	if !r.run(t, "agents start", "3", r.start) || !r.run(t, "networks, router and VMs are in place", "3", r.prepare) {
 		t.FailNow()
 	}
 	r.run(t, "between networks, without the network node", "2", r.eastWest)
-	r.run(t, "to the outside", "3", r.northSouth)
+	r.run(t, "to the outside", "3", func(t *testing.T) { r.northSouth(t, r.beyond.v4) })
+	r.run(t, "to the outside, IPv6 without translation", "3", func(t *testing.T) { r.northSouth(t, r.beyond.v6) })
 	r.run(t, "floating address, in and out", "3", r.floating)
-	r.run(t, "agents restart", "3", r.restart)
-	r.run(t, "between networks, after a restart", "2", r.eastWest)
+	r.run(t, "agents stopped and started", "3", func(t *testing.T) { r.restart(t, false) })
+	r.run(t, "agents killed -9 and started", "3", func(t *testing.T) { r.restart(t, true) })
+	r.run(t, "ovs-vswitchd of a VM's host killed -9", "1", func(t *testing.T) { r.switchDies(t, 2) })
+	r.run(t, "ovs-vswitchd of the network node killed -9", "1", func(t *testing.T) { r.switchDies(t, 1) })
+	r.handOver(t)
+	r.run(t, "between networks, after all that", "2", r.eastWest)
 	r.run(t, "a VM moves to another host", "3", r.moves)
 }
 
@@ -50,9 +62,12 @@ func TestRouters(t *testing.T) {
 type routed struct {
 	*cloud
 	agent        lab.AgentKind
+	calls        calls
 	router       string
 	outside      string // network
+	floats       string // address of b outside
 	a, b, beyond *vm    // of the first network on host 2, of the second on host 3, and outside on host 3
+	streams      []streamRow
 }
 
 func (r *routed) start(t *testing.T) {
@@ -72,9 +87,9 @@ func (r *routed) prepare(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	one := r.network4(t, lab.Network{Name: "one", CIDR: "10.1.0.0/24"})
-	two := r.network4(t, lab.Network{Name: "two", CIDR: "10.2.0.0/24"})
-	out := r.network4(t, lab.Network{Name: "outside", CIDR: "10.9.0.0/24", Type: "vlan", PhysicalNetwork: "physnet1", Segment: 99})
+	one := r.dual(t, lab.Network{Name: "one", CIDR: "10.1.0.0/24"}, "fd00:1::/64")
+	two := r.dual(t, lab.Network{Name: "two", CIDR: "10.2.0.0/24"}, "fd00:2::/64")
+	out := r.dual(t, lab.Network{Name: "outside", CIDR: "10.9.0.0/24", Type: "vlan", PhysicalNetwork: "physnet1", Segment: 99}, "fd00:9::/64")
 	r.outside = out.ID
 	must(networks.Update(r.ctx, r.l.Neutron(), out.ID, external{}).Err)
 	yes := true
@@ -84,13 +99,26 @@ func (r *routed) prepare(t *testing.T) {
 	must(err)
 	r.router = made.ID
 	for _, n := range []*network{one, two} {
-		_, err := routers.AddInterface(r.ctx, r.l.Neutron(), r.router, routers.AddInterfaceOpts{SubnetID: n.SubnetID}).Extract()
-		must(err)
+		for _, subnet := range []string{n.SubnetID, n.v6} {
+			_, err := routers.AddInterface(r.ctx, r.l.Neutron(), r.router, routers.AddInterfaceOpts{SubnetID: subnet}).Extract()
+			must(err)
+		}
 	}
-	r.a = r.vm4(t, one, "a", 2, "10.1.0.11")
-	r.b = r.vm4(t, two, "b", 3, "10.2.0.12")
-	r.beyond = r.vm4(t, out, "beyond", 3, "10.9.0.200")
+	r.a = r.dualVM(t, one, "a", 2, "10.1.0.11", "fd00:1::11")
+	r.b = r.dualVM(t, two, "b", 3, "10.2.0.12", "fd00:2::12")
+	r.beyond = r.dualVM(t, out, "beyond", 3, "10.9.0.200", "fd00:9::200")
 	must(r.l.WaitActive(r.ctx, r.a.PortID, r.b.PortID, r.beyond.PortID))
+	// IPv6 is not translated: the outside has to know the way back.
+	for _, ip := range made.GatewayInfo.ExternalFixedIPs {
+		if !netip.MustParseAddr(ip.IPAddress).Is6() {
+			continue
+		}
+		for _, to := range []string{"fd00:1::/64", "fd00:2::/64"} {
+			if text, err := r.beyond.Command(r.ctx, "ip", "-6", "route", "replace", to, "via", ip.IPAddress).CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, text)
+			}
+		}
+	}
 }
 
 // external makes a network one that routers lead out to.
@@ -99,6 +127,46 @@ type external struct{}
 // ToNetworkUpdateMap implements networks.UpdateOptsBuilder.
 func (external) ToNetworkUpdateMap() (map[string]any, error) {
 	return map[string]any{"network": map[string]any{"router:external": true}}, nil
+}
+
+// dual creates a network with a subnet of each IP version.
+func (r *routed) dual(t *testing.T, n lab.Network, cidr6 string) *network {
+	t.Helper()
+	out := r.network4(t, n)
+	off := false
+	sub, err := subnets.Create(r.ctx, r.l.Neutron(), subnets.CreateOpts{
+		NetworkID: out.ID, CIDR: cidr6, IPVersion: gophercloud.IPv6, EnableDHCP: &off, TenantID: lab.Project,
+	}).Extract()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out.v6 = sub.ID
+	return out
+}
+
+// dualVM plugs in a VM with an address of each IP version. It takes no redirects: a router that does not have all its interfaces
+// yet sends packets to the network node, and would have the VM send them there from then on.
+func (r *routed) dualVM(t *testing.T, n *network, name string, host int, ip4, ip6 string) *vm {
+	t.Helper()
+	v := &vm{net: n, name: name, host: host, v4: ip4, v6: ip6}
+	n.vms = append(n.vms, v)
+	if err := r.plug(v, ""); err != nil {
+		t.Fatal(err)
+	}
+	r.noRedirects(t, v)
+	return v
+}
+
+func (r *routed) noRedirects(t *testing.T, v *vm) {
+	t.Helper()
+	for _, family := range []string{"ipv4", "ipv6"} {
+		for _, where := range []string{"all", "eth0"} {
+			name := fmt.Sprintf("net.%s.conf.%s.accept_redirects=0", family, where)
+			if text, err := v.Command(r.ctx, "sysctl", "-qw", name).CombinedOutput(); err != nil {
+				t.Fatalf("%s: %v: %s", name, err, text)
+			}
+		}
+	}
 }
 
 func (c *cloud) network4(t *testing.T, n lab.Network) *network {
@@ -153,27 +221,42 @@ func (r *routed) eastWest(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer wire.close()
+	ways := []struct {
+		from *vm
+		to   string
+	}{{r.a, r.b.v4}, {r.b, r.a.v4}, {r.a, r.b.v6}, {r.b, r.a.v6}}
+	// The layer-3 agents make the router's interfaces one after the other; the server tells of VMs after they are up.
+	if !r.eventually(settled, func() bool {
+		k := r.token()
+		for _, way := range ways {
+			r.marked(t, way.from, way.to, k, 1)
+		}
+		return wire.saw(k) == 0
+	}) {
+		t.Errorf("packets still take the way over the network node after %v", settled)
+	}
 	k := r.token()
-	r.marked(t, r.a, r.b.v4, k, 20)
-	r.marked(t, r.b, r.a.v4, k, 20)
+	for _, way := range ways {
+		r.marked(t, way.from, way.to, k, 20)
+	}
 	if n := wire.saw(k); n > 0 {
 		t.Errorf("%d packets were seen at the network node", n)
 	}
-	if n := r.b.probe.saw(k); n < 40 {
-		t.Errorf("%s saw %d packets, want 40 or more: the probe does not work", r.b.name, n)
+	if n := r.b.probe.saw(k); n < 80 {
+		t.Errorf("%s saw %d packets, want 80 or more: the probe does not work", r.b.name, n)
 	}
 }
 
-// northSouth goes to the outside, which knows nothing of the networks inside, so that the router must give its own address.
-// The way leads over the network node, where its packets are seen.
-func (r *routed) northSouth(t *testing.T) {
+// northSouth goes to the outside, which knows nothing of the IPv4 networks inside, so that the router must give its own
+// address. The way leads over the network node, where its packets are seen.
+func (r *routed) northSouth(t *testing.T, to string) {
 	wire, err := openProbe(r.l.Host(1).Netns(), underlay)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer wire.close()
 	k := r.token()
-	r.marked(t, r.a, r.beyond.v4, k, 20)
+	r.marked(t, r.a, to, k, 20)
 	if wire.saw(k) == 0 {
 		t.Error("no packet was seen at the network node")
 	}
@@ -186,17 +269,9 @@ func (r *routed) floating(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.marked(t, r.beyond, fip.FloatingIP, r.token(), 20)
+	r.floats = fip.FloatingIP
+	r.marked(t, r.beyond, r.floats, r.token(), 20)
 	r.marked(t, r.b, r.beyond.v4, r.token(), 20)
-}
-
-func (r *routed) restart(t *testing.T) {
-	r.eachHost(t, func(h *lab.Host) error {
-		if err := h.StopAgent(r.ctx); err != nil {
-			return err
-		}
-		return h.StartAgent(r.ctx, r.agent, routing)
-	})
 }
 
 // moves takes a VM to the host of the other one.
@@ -212,7 +287,12 @@ func (r *routed) moves(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.a.host = 3
+	r.noRedirects(t, r.a)
 	k := r.token()
-	r.marked(t, r.b, r.a.v4, k, 20)
-	r.marked(t, r.a, r.beyond.v4, k, 20)
+	for _, to := range []string{r.a.v4, r.a.v6} {
+		r.marked(t, r.b, to, k, 20)
+	}
+	for _, to := range []string{r.beyond.v4, r.beyond.v6} {
+		r.marked(t, r.a, to, k, 20)
+	}
 }

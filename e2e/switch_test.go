@@ -50,10 +50,10 @@ func (c *cloud) dump(h *lab.Host, flags ...string) map[string][]string {
 }
 
 // allFlows are those of all hosts.
-func (x *faults) allFlows() []map[string][]string {
+func (c *cloud) allFlows() []map[string][]string {
 	var out []map[string][]string
-	for _, h := range x.l.Hosts() {
-		out = append(out, x.flows(h))
+	for _, h := range c.l.Hosts() {
+		out = append(out, c.flows(h))
 	}
 	return out
 }
