@@ -52,8 +52,9 @@ type soak struct {
 	rounds   int
 	updates  int
 	probes   int
-	compared int      // flows
-	sizes    []string // of the second host's agent, after every round
+	compared int       // flows
+	sizes    []string  // of the second host's agent, after every round
+	launched time.Time // when the first host's agent was started last
 }
 
 // round is some updates, a misfortune among them, and a check.
@@ -99,6 +100,10 @@ func simulated() bool { return os.Getenv(lab.EnvServer) == string(lab.Simulated)
 // rest waits until the agents have nothing to do.
 func (x *soak) rest() {
 	x.wait(time.Second)
+	// On a busy machine an agent asks nothing for a while after its start.
+	if !x.launched.IsZero() && !x.eventually(settled, func() bool { return len(x.calls.since(x.launched, 1)) > 0 }) {
+		x.t.Errorf("the agent that was started has asked nothing after %v", settled)
+	}
 	if !x.eventually(settled, func() bool { return x.calls.calm(2 * time.Second) }) {
 		x.t.Errorf("the agents still ask after %v", settled)
 	}
@@ -113,6 +118,11 @@ func (x *soak) stopOne(crash bool) {
 	}
 	_, err := x.update(x.rng) // nobody is there to hear of it
 	x.must(err)
+	x.launch(h)
+}
+
+func (x *soak) launch(h *lab.Host) {
+	x.launched = time.Now()
 	x.must(h.LaunchAgent(x.ctx, lab.Patchbay, filtering))
 }
 
@@ -161,7 +171,7 @@ func (x *soak) check(after string) {
 		}
 		x.killSwitch(i + 1)
 		if i == 0 {
-			x.must(h.LaunchAgent(x.ctx, lab.Patchbay, filtering))
+			x.launch(h)
 		}
 		var now map[string][]string
 		if !x.eventually(limit, func() bool { now = x.meaning(h); return same(before, now) }) {
