@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,6 +25,8 @@ type curious struct {
 	extension.Nothing
 	missing  []string
 	heard    []string
+	mu       sync.Mutex
+	answered int
 	fails    int
 	done     bool
 	recalled string
@@ -56,6 +59,9 @@ func (c *curious) Missing() []extension.Item {
 }
 
 func (c *curious) Answer(_ neutron.Kind, asked []string, found []neutron.Primitive) error {
+	c.mu.Lock()
+	c.answered++
+	c.mu.Unlock()
 	c.heard = append(c.heard, "answer "+strings.Join(asked, ","))
 	c.missing = slices.DeleteFunc(c.missing, func(id string) bool { return slices.Contains(asked, id) })
 	if len(found) != len(asked) {
@@ -200,6 +206,13 @@ func TestTendingAnExtension(t *testing.T) {
 	})
 }
 
+// answers counts those that the extension was given, in the loop: what is the loop's is not looked at from outside.
+func (r *rig) answers(c *curious) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.answered
+}
+
 // An answer from before a gap does not count, nor one to a question that nobody asked for a while: news were not listened to.
 func TestOldAnswersDoNotCount(t *testing.T) {
 	for name, meanwhile := range map[string]func(r *rig, c *curious){
@@ -225,8 +238,8 @@ func TestOldAnswersDoNotCount(t *testing.T) {
 			wait(5 * time.Second)
 			meanwhile(r, c)
 			wait(20 * time.Second)
-			if slices.Contains(c.heard, "answer p1") || len(c.missing) != 1 {
-				t.Errorf("%s: the old answer was taken: %q", name, c.heard)
+			if n := r.answers(c); n != 0 {
+				t.Errorf("%s: the old answer was taken", name)
 			}
 			wait(20 * time.Second)
 			if n := len(slices.DeleteFunc(c.heard, func(s string) bool { return s != "answer p1" })); n != 1 || len(c.missing) != 0 {
@@ -266,8 +279,9 @@ func TestTaskForLater(t *testing.T) {
 		}, nil)
 		r.sw.changes <- connected()
 		wait(50 * time.Second)
-		if x := newExtensions(extension.Set{p}); !p.done.IsZero() || !x.idle() {
-			t.Errorf("done at %v; idle: %v", p.done, x.idle())
+		// One that is like it: the loop's own is the loop's.
+		if x := newExtensions(extension.Set{&patient{at: p.at}}); !x.idle() {
+			t.Error("not idle")
 		}
 		wait(20 * time.Second)
 		if late := p.done.Sub(p.at); p.done.IsZero() || late < 0 || late > time.Second {
