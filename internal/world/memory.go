@@ -151,9 +151,11 @@ func (w *World) Confirmed() {
 	}
 }
 
+// recallStations gives a segment the stations that were remembered. Without L2 population nobody would ever take them back:
+// they are then from a run with it.
 func (w *World) recallStations(s *Segment) {
 	m := w.recalled.segments[s.Key]
-	if m == nil {
+	if m == nil || !w.Config.L2Population {
 		return
 	}
 	for _, e := range m.Stations {

@@ -47,7 +47,10 @@ func config() Config {
 
 // plugged is a world with one port on a bridge.
 func plugged(bridge string, ofport *int, iface ovsdb.Interface) *World {
-	w := New(config())
+	return pluggedInto(New(config()), bridge, ofport, iface)
+}
+
+func pluggedInto(w *World, bridge string, ofport *int, iface ovsdb.Interface) *World {
 	iface.UUID, iface.Name, iface.OFPort = "i", "tap1", ofport
 	iface.ExternalIDs = map[string]string{"iface-id": "p1", "attached-mac": "fa:16:3e:00:00:01"}
 	w.Switch(&ovsdb.Batch{
