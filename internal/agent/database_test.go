@@ -34,6 +34,13 @@ func (f *forgetful) lost() bool {
 	return f.away
 }
 
+// counts are the reports and the questions so far, and the reports that the server still works on.
+func (f *forgetful) counts() (reports, pulls, open int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.reports, f.pulls, f.open
+}
+
 func (f *forgetful) lose(away bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -102,7 +109,9 @@ func (f *forgetful) begin(t *testing.T) (*Agent, *fakeOVS, func()) {
 	if f.is("1") != "ACTIVE" || f.is("2") != "ACTIVE" {
 		t.Fatalf("ports are %v", f.status)
 	}
+	f.mu.Lock()
 	f.pulls, f.reports = 0, 0
+	f.mu.Unlock()
 	return a, ovs, stop
 }
 
@@ -124,15 +133,14 @@ func TestTheDatabaseComesBack(t *testing.T) {
 						ovs.plug("4", 0, 14)
 					}
 					wait(outage)
-					f.mu.Lock()
-					t.Logf("%d questions and %d reports while it was away", f.pulls, f.reports)
-					if most := int(2*outage/askMax) + 10; f.pulls > most {
-						t.Errorf("%d questions in %s", f.pulls, outage)
+					reports, pulls, _ := f.counts()
+					t.Logf("%d questions and %d reports while it was away", pulls, reports)
+					if most := int(2*outage/askMax) + 10; pulls > most {
+						t.Errorf("%d questions in %s", pulls, outage)
 					}
-					if f.reports != 1 {
-						t.Errorf("%d reports while nothing could be written", f.reports)
+					if reports != 1 {
+						t.Errorf("%d reports while nothing could be written", reports)
 					}
-					f.mu.Unlock()
 					f.lose(false)
 					wait(5 * time.Second)
 					if f.is("2") != "DOWN" || plug && f.is("4") != "ACTIVE" {
@@ -165,12 +173,12 @@ func TestAReportThatComesLate(t *testing.T) {
 		wait(4500 * time.Millisecond)
 		ovs.plug("2", 0, 12)
 		wait(time.Second)
-		if f.is("2") != "ACTIVE" || f.open != 1 {
-			t.Fatalf("the port is %s with %d reports open: this test shows nothing", f.is("2"), f.open)
+		if _, _, open := f.counts(); f.is("2") != "ACTIVE" || open != 1 {
+			t.Fatalf("the port is %s with %d reports open: this test shows nothing", f.is("2"), open)
 		}
 		wait(2 * time.Second) // the late report has put it down by now
-		if f.is("2") != "ACTIVE" || f.open != 0 {
-			t.Errorf("the port is plugged in and %s, %d reports open", f.is("2"), f.open)
+		if _, _, open := f.counts(); f.is("2") != "ACTIVE" || open != 0 {
+			t.Errorf("the port is plugged in and %s, %d reports open", f.is("2"), open)
 		}
 	})
 }
@@ -184,8 +192,8 @@ func TestASlowReportIsNotRepeated(t *testing.T) {
 		f.slow = 45 * time.Second
 		ovs.unplug("2")
 		wait(time.Minute)
-		if f.reports != 1 || f.pulls > 2 || f.is("2") != "DOWN" {
-			t.Errorf("%d reports, %d questions, the port is %s", f.reports, f.pulls, f.is("2"))
+		if reports, pulls, _ := f.counts(); reports != 1 || pulls > 2 || f.is("2") != "DOWN" {
+			t.Errorf("%d reports, %d questions, the port is %s", reports, pulls, f.is("2"))
 		}
 	})
 }
