@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -51,38 +52,45 @@ func TestSpans(t *testing.T) {
 
 // While it follows, each port is sent once; one that was plugged in anew is another; what a collector did not take is sent again.
 func TestSpansFollow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		src := exampleAgent()
-		ctx, cancel := context.WithCancel(t.Context())
-		var got [][]span
-		refuse := true
-		done := make(chan error)
-		go func() {
-			done <- exportSpans(ctx, src, true, func(doc otlp) error {
-				if refuse {
-					return io.ErrUnexpectedEOF
-				}
+	src, sent := exampleAgent(), map[string]bool{}
+	var got [][]span
+	var refused error
+	look := func() error {
+		return exportNew(t.Context(), src, sent, func(doc otlp) error {
+			if refused == nil {
 				got = append(got, doc.ResourceSpans[0].ScopeSpans[0].Spans)
-				return nil
-			}, io.Discard)
-		}()
-		turn := func() { time.Sleep(spanPause); synctest.Wait() }
-		turn()
-		refuse = false
-		turn()
-		turn()
-		if len(got) != 1 {
-			t.Errorf("sent %d times", len(got))
-		}
-		src.ports[0].Timeline.Plugged, src.ports[0].Timeline.Reported = noon.Add(time.Hour), noon.Add(time.Hour+time.Second)
-		turn()
-		turn()
-		if len(got) != 2 || got[0][0].TraceID == got[1][0].TraceID {
-			t.Errorf("sent %d times: %v", len(got), got)
-		}
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
+			}
+			return refused
+		})
+	}
+	refused = io.ErrUnexpectedEOF
+	if err := look(); !errors.Is(err, refused) {
+		t.Error(err)
+	}
+	refused = nil
+	if err := errors.Join(look(), look()); err != nil || len(got) != 1 {
+		t.Errorf("sent %d times: %v", len(got), err)
+	}
+	src.ports[0].Timeline.Plugged, src.ports[0].Timeline.Reported = noon.Add(time.Hour), noon.Add(time.Hour+time.Second)
+	if err := errors.Join(look(), look()); err != nil || len(got) != 2 || got[0][0].TraceID == got[1][0].TraceID {
+		t.Errorf("sent %d times: %v, %v", len(got), got, err)
+	}
+}
+
+// What fails is said and tried again after a pause, until it is told to end.
+func TestSpansTryAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var said strings.Builder
+		tries, start := 0, time.Now()
+		err := exportSpans(ctx, exampleAgent(), true, func(otlp) error {
+			if tries++; tries == 3 {
+				cancel()
+			}
+			return io.ErrUnexpectedEOF
+		}, &said)
+		if err != nil || tries != 3 || time.Since(start) != 2*spanPause || strings.Count(said.String(), "unexpected EOF") != 2 {
+			t.Errorf("%d tries in %v: %v\n%s", tries, time.Since(start), err, said.String())
 		}
 	})
 }
