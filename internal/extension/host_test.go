@@ -94,24 +94,8 @@ func (h *host) restart() {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	ports, v := h.w.Memory(), h.w.View
-	all := &ovsdb.Batch{Seq: 1, Kind: ovsdb.Initial, OpenVSwitch: []ovsdb.Diff[ovsdb.OpenVSwitch]{{New: v.Root()}}}
-	for r := range v.Bridges() {
-		all.Bridges = append(all.Bridges, ovsdb.Diff[ovsdb.Bridge]{New: r})
-	}
-	for r := range v.Ports() {
-		all.Ports = append(all.Ports, ovsdb.Diff[ovsdb.Port]{New: r})
-	}
-	for r := range v.Interfaces() {
-		all.Interfaces = append(all.Interfaces, ovsdb.Diff[ovsdb.Interface]{New: r})
-	}
-	for r := range v.AllQoS() {
-		all.QoS = append(all.QoS, ovsdb.Diff[ovsdb.QoS]{New: r})
-	}
-	for r := range v.Queues() {
-		all.Queues = append(all.Queues, ovsdb.Diff[ovsdb.Queue]{New: r})
-	}
-	h.begin(h.w.Config, all, func() {
+	ports := h.w.Memory()
+	h.begin(h.w.Config, ovsdb.Whole(h.w.View), func() {
 		h.w.Recall(ports)
 		if err := h.set.Recall(memory); err != nil {
 			h.t.Fatal(err)

@@ -402,3 +402,20 @@ func members(v any) (kind string, elements []any) {
 	}
 	return "set", []any{v}
 }
+
+// Whole returns the rows of a view as a client that connects gets them: what another agent over the same database begins with.
+func Whole(v *View) *Batch {
+	return &Batch{
+		Seq: 1, Kind: Initial, OpenVSwitch: appeared(v.root), Bridges: appeared(v.bridges), Ports: appeared(v.ports),
+		Interfaces: appeared(v.interfaces), Controllers: appeared(v.controllers), Managers: appeared(v.managers),
+		QoS: appeared(v.qos), Queues: appeared(v.queues),
+	}
+}
+
+func appeared[T any](s store[T]) []Diff[T] {
+	out := make([]Diff[T], 0, len(s.rows))
+	for _, row := range s.rows {
+		out = append(out, Diff[T]{New: row})
+	}
+	return out
+}

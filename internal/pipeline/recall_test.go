@@ -4,7 +4,6 @@ package pipeline_test
 
 import (
 	"encoding/json"
-	"slices"
 	"testing"
 
 	"github.com/patchbay-sdn/patchbay/internal/extension"
@@ -35,8 +34,8 @@ func (h *replay) recalls(t *testing.T) {
 	if err := set.Recall(remembered); err != nil {
 		t.Fatal(err)
 	}
-	w.Switch(whole(h.db.View()))
-	set.Rows(whole(h.db.View()))
+	w.Switch(ovsdb.Whole(h.db.View()))
+	set.Rows(ovsdb.Whole(h.db.View()))
 	collect := func(into map[pipeline.Flow]bool, flows []pipeline.Flow) {
 		for _, f := range flows {
 			f.Reason = ""
@@ -74,19 +73,4 @@ func (h *replay) recalls(t *testing.T) {
 			t.Errorf("%s: recalled, but was not so: %s", h.host, f.Entry)
 		}
 	}
-}
-
-// whole is everything that a view holds, as the first batch of a connection.
-func whole(v *ovsdb.View) *ovsdb.Batch {
-	b := &ovsdb.Batch{Seq: 1, Kind: ovsdb.Initial}
-	for _, x := range slices.Collect(v.Bridges()) {
-		b.Bridges = append(b.Bridges, ovsdb.Diff[ovsdb.Bridge]{New: x})
-	}
-	for _, x := range slices.Collect(v.Ports()) {
-		b.Ports = append(b.Ports, ovsdb.Diff[ovsdb.Port]{New: x})
-	}
-	for _, x := range slices.Collect(v.Interfaces()) {
-		b.Interfaces = append(b.Interfaces, ovsdb.Diff[ovsdb.Interface]{New: x})
-	}
-	return b
 }

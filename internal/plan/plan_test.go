@@ -181,22 +181,8 @@ func normal(t *testing.T) openflow.Entry {
 
 // again is the input for a host as a plan would leave it.
 func again(rows *ovsdb.Rehearsal, after *bridges, s *asked, more ...openflow.Entry) Input {
-	b := &ovsdb.Batch{Seq: 1, Kind: ovsdb.Initial}
-	rows.Look(func(v *ovsdb.View) {
-		b.OpenVSwitch = []ovsdb.Diff[ovsdb.OpenVSwitch]{{New: v.Root()}}
-		for r := range v.Bridges() {
-			b.Bridges = append(b.Bridges, ovsdb.Diff[ovsdb.Bridge]{New: r})
-			for _, id := range r.Controllers {
-				b.Controllers = append(b.Controllers, ovsdb.Diff[ovsdb.Controller]{New: v.Controller(id)})
-			}
-		}
-		for r := range v.Ports() {
-			b.Ports = append(b.Ports, ovsdb.Diff[ovsdb.Port]{New: r})
-		}
-		for r := range v.Interfaces() {
-			b.Interfaces = append(b.Interfaces, ovsdb.Diff[ovsdb.Interface]{New: r})
-		}
-	})
+	var b *ovsdb.Batch
+	rows.Look(func(v *ovsdb.View) { b = ovsdb.Whole(v) })
 	flows := map[string]dump{}
 	for name, br := range after.all {
 		flows[name] = slices.Collect(maps.Values(br.now))

@@ -85,24 +85,7 @@ func (h *host) restart() {
 		h.t.Fatal(err)
 	}
 	ports := h.w.Memory()
-	view := h.w.View
-	all := &ovsdb.Batch{Seq: 1, Kind: ovsdb.Initial}
-	all.OpenVSwitch = []ovsdb.Diff[ovsdb.OpenVSwitch]{{New: view.Root()}}
-	for r := range view.Bridges() {
-		all.Bridges = append(all.Bridges, ovsdb.Diff[ovsdb.Bridge]{New: r})
-	}
-	for r := range view.Ports() {
-		all.Ports = append(all.Ports, ovsdb.Diff[ovsdb.Port]{New: r})
-	}
-	for r := range view.Interfaces() {
-		all.Interfaces = append(all.Interfaces, ovsdb.Diff[ovsdb.Interface]{New: r})
-	}
-	for r := range view.AllQoS() {
-		all.QoS = append(all.QoS, ovsdb.Diff[ovsdb.QoS]{New: r})
-	}
-	for r := range view.Queues() {
-		all.Queues = append(all.Queues, ovsdb.Diff[ovsdb.Queue]{New: r})
-	}
+	all := ovsdb.Whole(h.w.View)
 	h.w = world.New(h.w.Config)
 	h.set = extension.Make(h.w, []extension.New{qos.New})
 	h.w.Recall(ports)

@@ -83,19 +83,7 @@ func (h *host) boot(rows *ovsdb.Batch) {
 
 // restart starts another agent.
 func (h *host) restart() {
-	all := &ovsdb.Batch{Seq: 1, Kind: ovsdb.Initial}
-	v := h.w.View
-	all.OpenVSwitch = []ovsdb.Diff[ovsdb.OpenVSwitch]{{New: v.Root()}}
-	for row := range v.Bridges() {
-		all.Bridges = append(all.Bridges, ovsdb.Diff[ovsdb.Bridge]{New: row})
-	}
-	for row := range v.Ports() {
-		all.Ports = append(all.Ports, ovsdb.Diff[ovsdb.Port]{New: row})
-	}
-	for row := range v.Interfaces() {
-		all.Interfaces = append(all.Interfaces, ovsdb.Diff[ovsdb.Interface]{New: row})
-	}
-	h.boot(all)
+	h.boot(ovsdb.Whole(h.w.View))
 }
 
 func (h *host) rows(b *ovsdb.Batch) {
