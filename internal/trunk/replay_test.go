@@ -93,6 +93,9 @@ func (p *replay) play(s parity.Stage) parity.Snapshot {
 	for _, e := range s.Events { // what the server said when it was asked it would also have said earlier
 		p.learn(e)
 	}
+	if slices.ContainsFunc(s.Steps, func(step string) bool { return strings.HasPrefix(step, "the agent of "+recorded+" ends") }) {
+		p.restart()
+	}
 	p.converge()
 	for _, e := range s.Events {
 		if slices.Contains(e.Hosts, recorded) {
