@@ -131,8 +131,12 @@ func writePort(out io.Writer, p inspect.Port, now time.Time) {
 	line("flows", "%d", p.Flows)
 	line("server", "%s", strings.TrimSpace(prefixed("says ", p.Status)+" "+prefixed("was told ", p.Told)+" "+prefixed("revision ", positive(p.Revision))))
 	if c := p.Counters; c != nil {
-		line("from the VM", "%d packets, %d bytes, %d dropped", c.RxPackets, c.RxBytes, c.RxDropped)
-		line("to the VM", "%d packets, %d bytes, %d dropped", c.TxPackets, c.TxBytes, c.TxDropped)
+		who := "the VM"
+		if strings.HasPrefix(p.Owner, "network:") {
+			who = "it"
+		}
+		line("from "+who, "%d packets, %d bytes, %d dropped", c.RxPackets, c.RxBytes, c.RxDropped)
+		line("to "+who, "%d packets, %d bytes, %d dropped", c.TxPackets, c.TxBytes, c.TxDropped)
 	}
 	_ = w.Flush()
 	writeTimeline(out, &p.Timeline, now)

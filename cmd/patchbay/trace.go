@@ -41,6 +41,9 @@ Without a protocol it is a ping. The switch itself decides (ofproto/trace): no
 packet is sent and nothing is changed. The first packet of a connection is
 followed, then later ones, then the answers.
 
+A packet to another network is followed to the router's interface on this host, and
+from where the router sends it on; what the router itself does is not followed.
+
 A packet that leaves to another host is followed to the tunnel; the last line is
 the command that goes on there.
 
@@ -82,9 +85,19 @@ type followed struct {
 	Agent   bool           `json:"agent"` // whether one answered
 	Verdict trace.Verdict  `json:"verdict"`
 	Steps   []trace.Step   `json:"steps"`
+	Router  *crossed       `json:"router,omitempty"`
 	Later   *trace.Verdict `json:"later_packets,omitempty"`
 	Answers *trace.Verdict `json:"answers,omitempty"`
 	GoOn    string         `json:"go_on,omitempty"` // the command that goes on where the packet arrives
+}
+
+// crossed is how a packet goes on after a router.
+type crossed struct {
+	ID    string        `json:"id"`
+	Into  trace.Verdict `json:"into"` // of the way to the router
+	Text  string        `json:"text"` // what the router does
+	Start string        `json:"start,omitempty"`
+	Steps []trace.Step  `json:"steps,omitempty"`
 }
 
 func runTrace(ctx context.Context, out, errs io.Writer, args []string, f traceFlags) error {
@@ -98,7 +111,15 @@ func runTrace(ctx context.Context, out, errs io.Writer, args []string, f traceFl
 	if err != nil {
 		return err
 	}
-	packet, err := f.packet(h, from, to, append(args, "icmp")[2])
+	protocol := append(args, "icmp")[2]
+	way, err := f.across(h, from, to, protocol)
+	if err != nil {
+		return err
+	}
+	if way != nil {
+		f.DstMAC = way.In.MAC
+	}
+	packet, err := f.packet(h, from, to, protocol)
 	if err != nil {
 		return err
 	}
@@ -109,12 +130,21 @@ func runTrace(ctx context.Context, out, errs io.Writer, args []string, f traceFl
 	defer sw.close()
 	doc := followed{Packet: fmt.Sprintf("%s from %s (%s) to %s (%s)", &packet, packet.Src, from, packet.Dst, to), Agent: h.Live}
 	first := trace.Journey{From: from, To: to, Packet: packet}
+	if way != nil {
+		first.To = way.In
+	}
 	start, v, err := sw.follow(h, &first, f.FromTunnel, "trk,new")
 	if err != nil {
 		return err
 	}
 	doc.Start, doc.Verdict, doc.Steps = start.Text, v, first.Trace.Steps
-	if v.Passes() && packet.Protocol != trace.ARP {
+	switch {
+	case !v.Passes() || packet.Protocol == trace.ARP:
+	case way != nil:
+		if err := f.onward(h, sw, way, first, &doc); err != nil {
+			return err
+		}
+	default:
 		if err := sw.rest(h, first, f.FromTunnel, &doc); err != nil {
 			return err
 		}
@@ -131,12 +161,48 @@ func runTrace(ctx context.Context, out, errs io.Writer, args []string, f traceFl
 	return err
 }
 
+// across is the way over a router, if the packet has to take one.
+func (f *traceFlags) across(h *trace.Host, from, to *trace.End, protocol string) (*trace.Crossing, error) {
+	if f.DstMAC != "" || f.FromTunnel != "" || strings.EqualFold(protocol, trace.ARP) {
+		return nil, nil
+	}
+	dst, err := f.address(h, to, f.Dst)
+	if err != nil || !dst.IsValid() {
+		return nil, err
+	}
+	return h.Across(from, to, dst), nil
+}
+
+// onward follows a packet that has come to a router on the way that the router will presumably send it.
+func (f *traceFlags) onward(h *trace.Host, sw *tracer, way *trace.Crossing, first trace.Journey, doc *followed) error {
+	c := &crossed{ID: way.Router, Into: doc.Verdict}
+	doc.Router = c
+	if way.Out == nil {
+		doc.Verdict.Text += ", an interface of router " + way.Router
+		doc.Verdict.Hints = append(doc.Verdict.Hints, fmt.Sprintf("no interface of the router on this host is known to be in the network of %s; the router knows: %s",
+			first.Packet.Dst, way.Asks(&first.Packet)))
+		return nil
+	}
+	next := trace.Journey{From: way.Out, To: way.To, Packet: first.Packet}
+	next.Packet.SrcMAC, next.Packet.DstMAC = way.Out.MAC, way.To.MAC
+	c.Text = fmt.Sprintf("router %s sends it on by %s, from %s to %s, if its own routes and filters do not say otherwise: %s",
+		way.Router, way.Out, way.Out.MAC, way.To.MAC, way.Asks(&first.Packet))
+	start, v, err := sw.follow(h, &next, "", "trk,new")
+	if err != nil {
+		return err
+	}
+	c.Start, c.Steps, doc.Verdict = start.Text, next.Trace.Steps, v
+	doc.GoOn = f.goOn(&next, v)
+	return nil
+}
+
 // packet is what the flags say.
 func (f *traceFlags) packet(h *trace.Host, from, to *trace.End, protocol string) (trace.Packet, error) {
 	p := trace.Packet{Protocol: strings.ToLower(protocol), SrcMAC: from.MAC, DstMAC: to.MAC, SrcPort: f.SrcPort, DstPort: f.DstPort, Type: f.Type, Code: f.Code, Size: f.Size}
 	var err error
-	if p.Src, err = f.address(h, from, f.Src); err == nil {
-		p.Dst, err = f.address(h, to, f.Dst)
+	if p.Dst, err = f.address(h, to, f.Dst); err == nil {
+		f.Six = f.Six || p.Dst.Is6() // of a port with both
+		p.Src, err = f.address(h, from, f.Src)
 	}
 	if err != nil {
 		return p, err
@@ -179,6 +245,9 @@ func (f *traceFlags) goOn(j *trace.Journey, v trace.Verdict) string {
 	}
 	p := &j.Packet
 	text := fmt.Sprintf("patchbay trace %s %s %s", p.Src, p.Dst, p.Protocol)
+	if mac := j.Sender(); mac != p.SrcMAC {
+		text += " --src-mac " + mac
+	}
 	if p.DstPort != 0 {
 		text += fmt.Sprintf(" --dport %d", p.DstPort)
 	}
@@ -191,6 +260,14 @@ func (f *traceFlags) goOn(j *trace.Journey, v trace.Verdict) string {
 func (d *followed) write(out io.Writer, h *trace.Host, flows bool) {
 	fmt.Fprintf(out, "%s\n%s\n\n", d.Packet, d.Start)
 	h.Write(out, d.Steps, flows)
+	if r := d.Router; r != nil && r.Start != "" {
+		fmt.Fprintf(out, "\n%s\n", r.Into)
+		for _, hint := range r.Into.Hints {
+			fmt.Fprintf(out, "  %s\n", hint)
+		}
+		fmt.Fprintf(out, "%s\n\n%s\n\n", r.Text, r.Start)
+		h.Write(out, r.Steps, flows)
+	}
 	fmt.Fprintf(out, "\n%s\n", d.Verdict)
 	for _, hint := range d.Verdict.Hints {
 		fmt.Fprintf(out, "  %s\n", hint)

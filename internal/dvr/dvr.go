@@ -389,7 +389,7 @@ func (r *routing) Explain(o world.Object) []string {
 		case p.part == snat:
 			out = append(out, fmt.Sprintf("distributed routing: packets of subnet %s leave for the outside here; its gateway is %s", id, s.mac))
 		case s.owned:
-			out = append(out, fmt.Sprintf("distributed routing: routed packets reach it as from its gateway %s", s.mac))
+			out = append(out, fmt.Sprintf("distributed routing: routed packets of subnet %s reach it as from its gateway %s", id, s.mac))
 		}
 	}
 	return out

@@ -14,11 +14,13 @@ type Exit struct {
 	VLAN   int    // with which it left; 0 for none
 	Remote string // other end of the tunnel, if one was used
 	Number int    // segmentation id in the tunnel
+	From   string // MAC that was put in the place of the sender's; empty for none
 	// Header is the size of the tunnel's header, on the way of the tunnel's packet to the wire.
 	Header int
 }
 
 var (
+	ethSource   = regexp.MustCompile(`\bsrc=([0-9a-f:]{17})\b`)
 	vlanValue   = regexp.MustCompile(`\bvid=(\d+)`)
 	tunnelTo    = regexp.MustCompile(`\bdst=([0-9a-fA-F.:]+)[,)]`)
 	pushedTo    = regexp.MustCompile(`\bipv[46]\(src=[^,]+,dst=([0-9a-fA-F.:]+),`)
@@ -35,15 +37,15 @@ var (
 func (t *Trace) exits() []Exit {
 	var out []Exit
 	for _, actions := range t.Datapath {
-		out = append(out, exits(actions)...)
+		out = append(out, exits(actions, "")...)
 	}
 	return out
 }
 
-// exits reads datapath actions.
-func exits(actions string) []Exit {
+// exits reads datapath actions on a packet whose sender has been given a MAC before.
+func exits(actions, from string) []Exit {
 	var out []Exit
-	now := Exit{}
+	now := Exit{From: from}
 	for _, a := range split(actions) {
 		name, arg, _ := strings.Cut(a, "(")
 		switch name {
@@ -52,10 +54,13 @@ func exits(actions string) []Exit {
 		case "pop_vlan":
 			now.VLAN = 0
 		case "clone":
-			out = append(out, exits(strings.TrimSuffix(arg, ")"))...)
+			out = append(out, exits(strings.TrimSuffix(arg, ")"), now.From)...)
 		case "set":
 			if strings.HasPrefix(arg, "vlan(") {
 				now.VLAN = number(vlanValue, a)
+			}
+			if strings.HasPrefix(arg, "eth(") && ethSource.MatchString(a) {
+				now.From = text(ethSource, a)
 			}
 			if strings.HasPrefix(arg, "tunnel(") {
 				now.Remote, now.Number = text(tunnelTo, a), number(tunnelKey, a)
@@ -63,7 +68,7 @@ func exits(actions string) []Exit {
 		case "tnl_push":
 			// What follows is the packet in its tunnel, which leaves by some other interface.
 			now.Header = number(headerSize, a)
-			out = append(out, Exit{Port: uint32(number(tunnelPort, a)), Remote: text(pushedTo, a), Number: number(pushedKey, a)})
+			out = append(out, Exit{Port: uint32(number(tunnelPort, a)), Remote: text(pushedTo, a), Number: number(pushedKey, a), From: now.From})
 		default:
 			if n, err := strconv.ParseUint(a, 10, 32); err == nil {
 				now.Port = uint32(n)

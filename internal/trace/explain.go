@@ -62,13 +62,11 @@ func (h *Host) ExplainPort(ref string) (Explanation, error) {
 	say := func(format string, args ...any) { x.Sentences = append(x.Sentences, fmt.Sprintf(format, args...)) }
 	p := e.Port
 	say("Port %s%s is %s: %s.", portName(p), inBrackets(p.ID, portName(p)), p.State, cmp.Or(h.Named(p.Reason), "no reason given"))
+	h.sayRole(say, p)
 	h.sayPlug(say, e)
 	h.sayNetwork(say, p)
 	h.sayProgress(say, p)
 	h.sayFilters(&x, p)
-	if p.Role != "" {
-		say("Its role: %s.", p.Role)
-	}
 	if len(p.Notes) > 0 {
 		x.Lists = append(x.Lists, List{Title: "besides", Lines: p.Notes})
 	}
@@ -106,6 +104,17 @@ func (h *Host) explainPlug(e *End) Explanation {
 		say("It is on VLAN %d, which stands for network %s (%s) on this host.", i.Tag, i.Network, i.NetworkType)
 	}
 	return x
+}
+
+// sayRole says what a port is that is not simply a VM's.
+func (h *Host) sayRole(say func(string, ...any), p *inspect.Port) {
+	switch {
+	case p.Role == "":
+	case p.Role == routerInterface && p.Device != "":
+		say("It is an interface of router %s.", p.Device)
+	default:
+		say("Its role: %s.", p.Role)
+	}
 }
 
 func (h *Host) sayPlug(say func(string, ...any), e *End) {

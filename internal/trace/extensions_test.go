@@ -128,23 +128,62 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// Two networks: the way over a router's interface on this host is shown.
-func TestTheWayOverARouter(t *testing.T) {
+// From a port to an address of another network the packet goes over a router with interfaces in both.
+func TestAcross(t *testing.T) {
+	const router = "11111111-1111-1111-1111-111111111111"
 	h := host(t)
+	h.Interfaces = append(h.Interfaces,
+		Interface{Bridge: "br-int", Name: "qr-lan", OFPort: 31, PortID: "gw-lan", Tag: 2, Network: "lan"},
+		Interface{Bridge: "br-int", Name: "qr-blue", OFPort: 32, PortID: "gw-blue", Tag: 1, Network: "blue"})
 	h.Ports = append(h.Ports,
-		inspect.Port{ID: "gw-blue", State: "wired", Network: "blue", Role: "router interface"},
-		inspect.Port{ID: "gw-lan", State: "wired", Network: "lan", Role: "router interface"})
-	from, to, err := h.Ends("a", "v")
+		inspect.Port{ID: "gw-lan", State: "wired", Network: "lan", VLAN: 2, Role: "router interface", Device: router, MAC: "fa:16:3e:00:00:11", Addresses: []string{"10.2.0.1"}},
+		inspect.Port{ID: "gw-blue", State: "wired", Network: "blue", VLAN: 1, Role: "router interface", Device: router, MAC: "fa:16:3e:00:00:12", Addresses: []string{"192.168.100.1"}},
+		inspect.Port{ID: "gw-other", State: "wired", Network: "blue", VLAN: 1, Role: "router interface", Device: "another", MAC: "fa:16:3e:00:00:13", Addresses: []string{"192.168.100.254"}})
+	for _, c := range []struct{ from, to, want string }{
+		{idV, "192.168.100.4", "in gw-lan, out gw-blue to 192.168.100.4 fa:16:3e:b9:da:a5"}, // a station on another host
+		{idV, "b", "in gw-lan, out gw-blue to port b " + macB},
+		{idV, "192.168.100.3", "in gw-lan, out gw-blue to port b " + macB},
+		{idV, "203.0.113.9", "in gw-lan, out nowhere"},
+		{idV, "2001:db8::9", "none"}, // no interface of that IP version
+		{"a", "192.168.100.4", "none"},
+		{"a", "b", "none"},
+		{"gw-lan", "192.168.100.4", "none"}, // from the router itself
+	} {
+		from, to, err := h.Ends(c.from, c.to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := "none"
+		if x := h.Across(from, to, to.IP); x != nil {
+			got = "in " + x.In.Port.ID + ", out nowhere"
+			if x.Out != nil {
+				got = fmt.Sprintf("in %s, out %s to %s %s", x.In.Port.ID, x.Out.Port.ID, x.To, x.To.MAC)
+			}
+			ask := "ip netns exec qrouter-" + router + " ip route get 192.0.2.1 from 192.0.2.2 iif qr-gw-lan"
+			if s := x.Asks(&Packet{Src: netip.MustParseAddr("192.0.2.2"), Dst: netip.MustParseAddr("192.0.2.1")}); s != ask {
+				t.Errorf("%s, want %s", s, ask)
+			}
+		}
+		if got != c.want {
+			t.Errorf("from %s to %s: %s, want %s", c.from, c.to, got, c.want)
+		}
+	}
+}
+
+// A packet of a distributed router leaves as from the host.
+func TestSentAs(t *testing.T) {
+	h := host(t)
+	from, to, err := h.Ends("a", "192.168.100.4")
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, ok := h.otherNetwork(&Journey{From: from, To: to, Packet: Packet{Src: from.IP, DstMAC: to.MAC}})
-	want := []string{
-		"port gw-blue is an interface of a router in network blue on this host: patchbay trace a gw-blue",
-		"and port gw-lan one in network lan, from where it goes on: patchbay trace gw-lan v --src 192.168.100.2",
+	j := &Journey{
+		From: from, To: to, Packet: Packet{Protocol: "icmp", Src: from.IP, Dst: to.IP, SrcMAC: macA, DstMAC: to.MAC},
+		Trace: traced(t, "set(eth(src=fa:16:3f:00:00:01,dst="+to.MAC+")),set(tunnel(tun_id=0x3e8,dst=10.251.1.12,ttl=64,flags(df|key))),4",
+			"br-tun 1 priority=1 dl_vlan=1: goto_table:2"),
 	}
-	if diff := cmp.Diff(want, v.Hints); !ok || diff != "" {
-		t.Errorf("%v %s", ok, diff)
+	if v := h.Judge(j); v.Text != "to 10.251.1.12, number 1000, with sender fa:16:3f:00:00:01 in place of "+macA || j.Sender() != "fa:16:3f:00:00:01" {
+		t.Errorf("%s, sent by %s", v, j.Sender())
 	}
 }
 

@@ -182,9 +182,12 @@ func TestExits(t *testing.T) {
 		"clone(" + push + ",5),9":    {{Port: 6, Remote: "10.251.1.12", Number: 1000}, {Port: 5, Header: 50}, {Port: 9}},
 		"set(vlan(vid=9,pcp=0)),4":   {{Port: 4, VLAN: 9}},
 		"ct(zone=1),recirc(0x1)":     nil,
+		"set(eth(src=fa:16:3f:00:00:01,dst=fa:16:3e:00:00:02)),clone(" + push + ",5)": {
+			{Port: 6, Remote: "10.251.1.12", Number: 1000, From: "fa:16:3f:00:00:01"}, {Port: 5, Header: 50, From: "fa:16:3f:00:00:01"},
+		},
 		"set(tunnel(tun_id=0x3e8,dst=10.251.1.12,ttl=64,tp_dst=4789,flags(df|key))),4": {{Port: 4, Remote: "10.251.1.12", Number: 1000}},
 	} {
-		if diff := cmp.Diff(want, exits(actions)); diff != "" {
+		if diff := cmp.Diff(want, exits(actions, "")); diff != "" {
 			t.Errorf("%s: (-want +got)\n%s", actions, diff)
 		}
 	}

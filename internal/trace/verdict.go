@@ -141,7 +141,7 @@ func (h *Host) leaving(j *Journey, left []Exit) Verdict {
 		if i := h.named(j.Ports[x.Port]); i != nil {
 			kind = " over " + i.Type
 		}
-		return Verdict{Outcome: Leaves, Text: fmt.Sprintf("to %s%s, number %d", x.Remote, kind, x.Number)}
+		return Verdict{Outcome: Leaves, Text: fmt.Sprintf("to %s%s, number %d%s", x.Remote, kind, x.Number, j.sentAs(&x))}
 	}
 	if len(tunnels) > 1 {
 		var to []string
@@ -165,9 +165,28 @@ func (h *Host) leaving(j *Journey, left []Exit) Verdict {
 		if x.VLAN != 0 {
 			tag = "VLAN " + strconv.Itoa(x.VLAN)
 		}
-		return Verdict{Outcome: Leaves, Text: fmt.Sprintf("by %s of %s, %s", i.Name, i.Bridge, tag)}
+		return Verdict{Outcome: Leaves, Text: fmt.Sprintf("by %s of %s, %s%s", i.Name, i.Bridge, tag, j.sentAs(&x))}
 	}
 	return Verdict{Outcome: Dropped}
+}
+
+// sentAs names the sender's MAC with which a packet leaves, if it is another than its own: that of the host, for packets of a
+// distributed router, which is the same on all hosts.
+func (j *Journey) sentAs(x *Exit) string {
+	if x.From == "" || x.From == j.Packet.SrcMAC {
+		return ""
+	}
+	return ", with sender " + x.From + " in place of " + j.Packet.SrcMAC
+}
+
+// Sender is the sender's MAC with which the packet leaves to another host.
+func (j *Journey) Sender() string {
+	for _, x := range j.Trace.exits() {
+		if x.Remote != "" && x.From != "" {
+			return x.From
+		}
+	}
+	return j.Packet.SrcMAC
 }
 
 // tooBig says whether the packet is larger than an interface on its way takes.
@@ -305,33 +324,16 @@ func (h *Host) notOurs(s *Step, does string) Verdict {
 // patchbayCookie is that of our flows: see package pipeline.
 const patchbayCookie = 0x5061746368626179
 
-// otherNetwork: two ports that only a router connects.
+// otherNetwork: two ports that only a router connects. The way over one that is here is followed, see Across.
 func (h *Host) otherNetwork(j *Journey) (Verdict, bool) {
 	a, b := j.From.network(), j.To.network()
 	if a == "" || b == "" || a == b || j.Packet.DstMAC != j.To.MAC {
 		return Verdict{}, false
 	}
-	v := Verdict{
-		Cause: "network", Text: fmt.Sprintf("%s is in network %s and %s in network %s: only a router connects them", j.From, short(a), j.To, short(b)),
-		Hints: []string{"to follow the packet to the router, give the router's MAC with --dst-mac"},
-	}
-	if near, far := h.router(a), h.router(b); near != nil {
-		v.Hints = []string{fmt.Sprintf("port %s is an interface of a router in network %s on this host: patchbay trace %s %s", portName(near), short(a), j.From.given, near.ID)}
-		if far != nil {
-			v.Hints = append(v.Hints, fmt.Sprintf("and port %s one in network %s, from where it goes on: patchbay trace %s %s --src %s", portName(far), short(b), far.ID, j.To.given, j.Packet.Src))
-		}
-	}
-	return v, true
-}
-
-// router is an interface of a router in a network on this host.
-func (h *Host) router(network string) *inspect.Port {
-	for i := range h.Ports {
-		if p := &h.Ports[i]; p.Network == network && p.Role == "router interface" {
-			return p
-		}
-	}
-	return nil
+	return Verdict{
+		Cause: "network", Text: fmt.Sprintf("%s is in network %s and %s in network %s: only a router connects them, and none has an interface in the first on this host", j.From, short(a), j.To, short(b)),
+		Hints: []string{"to follow the packet to a router elsewhere, give the router's MAC with --dst-mac"},
+	}, true
 }
 
 // wrongVLAN looks for an end that is on another VLAN than its network.

@@ -441,7 +441,7 @@ func (b *bridge) explain() []string {
 	case b.trunk == nil:
 		return []string{"trunk: plugged into " + b.name + ", but the server knows no trunk of this port there"}
 	}
-	out := []string{fmt.Sprintf("trunk: parent of trunk %s on %s, with %d sub-ports", b.trunk.ID, b.name, len(b.trunk.SubPorts))}
+	out := []string{fmt.Sprintf("trunk: parent of trunk %s on %s; sub-ports: %d", b.trunk.ID, b.name, len(b.trunk.SubPorts))}
 	for _, s := range b.trunk.SubPorts {
 		line := fmt.Sprintf("trunk: VLAN %d is sub-port %s", s.SegmentationID, s.PortID)
 		if ok, asked := b.bound[s.PortID]; asked && !ok {
