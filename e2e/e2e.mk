@@ -10,7 +10,7 @@ e2e-groups: build ## security groups alone: every rule kind, forged frames, fail
 	$(E2E) -run TestGroups ./e2e/
 
 .PHONY: e2e-routers
-e2e-routers: build ## a distributed router with Debian's layer-3 agent on three hosts: between networks, outside, floating address, IPv6; restarts, dead switches, hand-over (root; PATCHBAY_E2E_AGENT=python)
+e2e-routers: build ## distributed router (Debian's layer-3 agent, three hosts), trunk, limits and filters together; restarts, dead switches, broker away, hand-over (root; PATCHBAY_E2E_AGENT=python)
 	$(E2E) -run TestRouters ./e2e/
 
 e2e-qos: build ## quality of service: marks in a capture, packet rates and bandwidth under load, a restart; prints a table (root)
@@ -23,8 +23,8 @@ e2e-trunk: build ## a VM with a trunk: three networks by VLAN sub-interfaces, no
 e2e-blink: build ## probes at 1 kHz through PATCHBAY_BLINK_UPDATES=200 updates, Patchbay and the Python agent (root; PATCHBAY_BLINK_AGENTS=patchbay, PATCHBAY_BLINK_NETWORK=vxlan)
 	$(GO) test -count 1 -timeout 45m -tags e2e -v -run TestBlink $(TESTFLAGS) ./e2e/
 
-faults: build ## restarts, crashes, a dead switch, broker, server and database away, drift, the Python agent and back, under traffic; prints a table (root; PATCHBAY_FAULTS_OUTAGE=5m)
-	$(GO) test -count 1 -timeout 90m -tags e2e -v -run TestFaults $(TESTFLAGS) ./e2e/
+faults: build ## restarts, crashes, a dead switch, broker, server and database away, drift, the Python agent and back, under traffic, also with router, trunk and limits; prints tables (root; PATCHBAY_FAULTS_OUTAGE=5m)
+	$(GO) test -count 1 -timeout 120m -tags e2e -v -run 'TestFaults|TestRouters' $(TESTFLAGS) ./e2e/
 
 soak: build ## updates and restarts of everything for SOAK=45m, checked after every round (root; on the simulated server with PATCHBAY_LAB_SERVER=sim)
 	SOAK=$(or $(SOAK),45m) $(GO) test -count 1 -timeout 90m -tags e2e -v -run TestSoak $(TESTFLAGS) ./e2e/

@@ -116,10 +116,7 @@ func newFaults(ctx context.Context, t *testing.T, count int) *faults {
 	f := &filtered{cloud: &cloud{l: lab.New(t, 2), ctx: ctx}, agent: lab.Patchbay}
 	t.Cleanup(f.close)
 	x := &faults{t: t}
-	var err error
-	if x.outage, err = time.ParseDuration(or(os.Getenv(envFaultsOutage), "20s")); err != nil {
-		t.Fatal(err)
-	}
+	x.outage = outage(t)
 	if err := x.calls.watch(ctx, f.l.Broker()); err != nil {
 		t.Fatal(err)
 	}
@@ -131,6 +128,16 @@ func newFaults(ctx context.Context, t *testing.T, count int) *faults {
 	x.inSync()
 	x.prefer(t)
 	return x
+}
+
+// outage is how long something is to be away.
+func outage(t *testing.T) time.Duration {
+	t.Helper()
+	d, err := time.ParseDuration(or(os.Getenv(envFaultsOutage), "20s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
 }
 
 // fill gives the first host as many ports as it shall have, in the project's default group.
@@ -215,14 +222,17 @@ func (x *faults) fault(name string, most limit, happens func()) {
 		if most == untouched && x.row.changed > 0 {
 			t.Errorf("%d flows were touched", x.row.changed)
 		}
-		if bound := 2*x.row.bare + 500*time.Millisecond; most == healed && x.row.heal > bound {
+		if bound := healTime(x.row.bare); most == healed && x.row.heal > bound {
 			t.Errorf("all flows were back after %v, wanted %v", x.row.heal, bound)
 		}
 	})
 	x.t = t
 }
 
-func (x *faults) wait(d time.Duration) { x.eventually(d, func() bool { return false }) }
+func (c *cloud) wait(d time.Duration) { c.eventually(d, func() bool { return false }) }
+
+// healTime is when all flows have to be back on a switch that was restarted, by what ovs-ofctl takes for them.
+func healTime(bare time.Duration) time.Duration { return 2*bare + 500*time.Millisecond }
 
 // inSync waits until the agents know everything, and Patchbay has written it down.
 func (x *faults) inSync() {
@@ -230,13 +240,19 @@ func (x *faults) inSync() {
 		x.t.Errorf("the agents still ask after %v", settled)
 	}
 	if x.agent == lab.Patchbay {
-		for _, h := range x.l.Hosts() {
-			if !x.eventually(wired, func() bool { _, err := os.Stat(snapshotOf(h)); return err == nil }) {
-				x.t.Fatalf("%s has no snapshot", h.Name())
-			}
-		}
-		x.wait(6 * time.Second) // for the last changes to be in it
+		x.remembered(x.t)
 	}
+}
+
+// remembered waits until the agents have written down what they know.
+func (c *cloud) remembered(t *testing.T) {
+	t.Helper()
+	for _, h := range c.l.Hosts() {
+		if !c.eventually(wired, func() bool { _, err := os.Stat(snapshotOf(h)); return err == nil }) {
+			t.Fatalf("%s has no snapshot", h.Name())
+		}
+	}
+	c.wait(6 * time.Second) // for the last changes to be in it
 }
 
 func snapshotOf(h *lab.Host) string { return h.Dir() + "/agent/state/patchbay.snapshot" }
@@ -274,9 +290,9 @@ func (x *faults) restart(crash bool) {
 }
 
 func (x *faults) withoutBroker(happens func()) {
-	x.stopBroker()
+	x.stopBroker(x.t)
 	defer func() {
-		x.startBroker()
+		x.startBroker(x.t)
 		if !x.alone {
 			x.eventually(back, x.served)
 		}
@@ -285,15 +301,17 @@ func (x *faults) withoutBroker(happens func()) {
 	happens()
 }
 
-func (x *faults) stopBroker() {
-	if _, err := x.l.Broker().Ctl(x.ctx, "stop_app"); err != nil {
-		x.t.Fatal(err)
+func (c *cloud) stopBroker(t *testing.T) {
+	t.Helper()
+	if _, err := c.l.Broker().Ctl(c.ctx, "stop_app"); err != nil {
+		t.Fatal(err)
 	}
 }
 
-func (x *faults) startBroker() {
-	if _, err := x.l.Broker().Ctl(x.ctx, "start_app"); err != nil {
-		x.t.Fatal(err)
+func (c *cloud) startBroker(t *testing.T) {
+	t.Helper()
+	if _, err := c.l.Broker().Ctl(c.ctx, "start_app"); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -167,13 +167,13 @@ func (c *changes) taken(x *faults) {
 }
 
 func (x *faults) brokerDown() {
-	x.without(away{end: x.stopBroker, begin: x.startBroker, back: x.served, api: true})
+	x.without(away{end: func() { x.stopBroker(x.t) }, begin: func() { x.startBroker(x.t) }, back: x.served, api: true})
 }
 
 // served says whether the server listens to the broker again.
-func (x *faults) served() bool {
-	x.wait(100 * time.Millisecond)
-	return x.l.Broker().Served("q-plugin")
+func (c *cloud) served() bool {
+	c.wait(100 * time.Millisecond)
+	return c.l.Broker().Served("q-plugin")
 }
 
 func (x *faults) serverDown() {
@@ -271,14 +271,15 @@ func tail(file string, from int64) string {
 
 // noDescriptors takes from the agent the right to open anything, and has it lose its broker.
 func (x *faults) noDescriptors() {
+	t := x.t
 	_, pid := x.l.Host(1).Agent()
 	var before unix.Rlimit
 	x.must(unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &before))
 	x.without(away{
 		end: func() {
 			x.must(unix.Prlimit(pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: before.Max}, nil))
-			x.stopBroker()
-			x.startBroker()
+			x.stopBroker(t)
+			x.startBroker(t)
 		},
 		begin: func() { x.must(unix.Prlimit(pid, unix.RLIMIT_NOFILE, &before, nil)) },
 		api:   true,
@@ -381,7 +382,7 @@ func (x *faults) failOver() {
 	x.outage = 0 // the other one is there at once
 	x.row.note = "to a second broker:"
 	x.without(away{
-		end:   x.stopBroker,
+		end:   func() { x.stopBroker(t) },
 		begin: func() {},
 		back:  func() bool { x.wait(100 * time.Millisecond); return second.Served("q-plugin") },
 		api:   true,

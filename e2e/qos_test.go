@@ -41,26 +41,26 @@ func TestQoS(t *testing.T) {
 
 	q.step(t, "without a policy", 0, 0, 20000, 0)
 	mark := q.policy(t, "dscp_marking_rule", attributes{"dscp_mark": 26})
-	q.give(t, q.near, mark)
+	q.give(t, q.near.PortID, mark)
 	q.wait(t, q.near, 0, "set_field:26->ip_dscp")
 	q.step(t, "DSCP 26 on what it sends", 26, 0, 200, 0)
-	q.change(t, mark, attributes{"dscp_mark": 46})
+	q.changeRule(t, mark, attributes{"dscp_mark": 46})
 	q.wait(t, q.near, 0, "set_field:46->ip_dscp")
 	q.step(t, "DSCP 46, the rule changed", 46, 0, 200, 0)
 
 	for _, direction := range []string{"egress", "ingress"} {
 		vm := map[string]*lab.VM{"egress": q.near, "ingress": q.far}[direction]
 		limit := q.policy(t, "packet_rate_limit_rule", attributes{"max_kpps": 1, "direction": direction})
-		q.give(t, q.near, nil)
-		q.give(t, vm, limit)
+		q.give(t, q.near.PortID, nil)
+		q.give(t, vm.PortID, limit)
 		q.wait(t, vm, 59, "meter:")
 		q.step(t, "at most 1,000 packets/s, "+direction, 0, 1000, 4000, 0)
 		q.restart(t)
 		q.step(t, "the same after a restart of the agents", 0, 1000, 4000, 0)
-		q.change(t, limit, attributes{"max_kpps": 2})
+		q.changeRule(t, limit, attributes{"max_kpps": 2})
 		q.eventuallyMeter(t, vm, "rate=2000")
 		q.step(t, "at most 2,000 packets/s, the rule changed", 0, 2000, 5000, 0)
-		q.give(t, vm, nil)
+		q.give(t, vm.PortID, nil)
 		q.gone(t, vm, 59, "meter:")
 		q.eventuallyMeter(t, vm, "")
 	}
@@ -116,41 +116,44 @@ func (q *qosCloud) boot(t *testing.T, n lab.Network, host int, name string) *lab
 	return vm
 }
 
-// qosRule is a policy with one rule.
+// qosRule is a rule of a policy.
 type qosRule struct{ policy, kind, id string }
 
-func (q *qosCloud) policy(t *testing.T, kind string, says attributes) *qosRule {
+// policy makes a policy with one rule.
+func (c *cloud) policy(t *testing.T, kind string, says attributes) *qosRule {
 	t.Helper()
-	var made struct{ Policy struct{ ID string } }
-	if err := q.try(http.MethodPost, "qos/policies", attributes{"policy": attributes{"name": kind, "tenant_id": lab.Project}}, &made); err != nil {
-		t.Fatal(err)
-	}
-	r := &qosRule{policy: made.Policy.ID, kind: kind}
-	answer := map[string]struct{ ID string }{}
-	if err := q.try(http.MethodPost, "qos/policies/"+r.policy+"/"+kind+"s", attributes{kind: says}, &answer); err != nil {
-		t.Fatal(err)
-	}
-	r.id = answer[kind].ID
-	return r
+	var made struct{ Policy identified }
+	c.post(t, "qos/policies", attributes{"policy": attributes{"name": kind, "tenant_id": lab.Project}}, &made)
+	return c.addRule(t, made.Policy.ID, kind, says)
 }
 
-func (q *qosCloud) change(t *testing.T, r *qosRule, says attributes) {
+// addRule gives a policy one more rule.
+func (c *cloud) addRule(t *testing.T, policy, kind string, says attributes) *qosRule {
 	t.Helper()
-	if err := q.try(http.MethodPut, "qos/policies/"+r.policy+"/"+r.kind+"s/"+r.id, attributes{r.kind: says}, nil); err != nil {
+	answer := map[string]identified{}
+	c.post(t, "qos/policies/"+policy+"/"+kind+"s", attributes{kind: says}, &answer)
+	return &qosRule{policy: policy, kind: kind, id: answer[kind].ID}
+}
+
+func (c *cloud) changeRule(t *testing.T, r *qosRule, says attributes) {
+	t.Helper()
+	if err := c.tryRule(r, says); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// give has a VM's port get a policy; nil takes it away.
-func (q *qosCloud) give(t *testing.T, vm *lab.VM, r *qosRule) {
+func (c *cloud) tryRule(r *qosRule, says attributes) error {
+	return c.try(http.MethodPut, "qos/policies/"+r.policy+"/"+r.kind+"s/"+r.id, attributes{r.kind: says}, nil)
+}
+
+// give has a port get the policy of a rule; nil takes it away.
+func (c *cloud) give(t *testing.T, port string, r *qosRule) {
 	t.Helper()
 	var id any
 	if r != nil {
 		id = r.policy
 	}
-	if err := q.try(http.MethodPut, "ports/"+vm.PortID, attributes{"port": attributes{"qos_policy_id": id}}, nil); err != nil {
-		t.Fatal(err)
-	}
+	c.request(t, http.MethodPut, "ports/"+port, attributes{"port": attributes{"qos_policy_id": id}}, nil)
 }
 
 // host is where a VM is.
@@ -335,21 +338,21 @@ func (c *counter) close() { c.p.close() }
 func (q *qosCloud) bandwidth(t *testing.T) {
 	free := q.step(t, "1,000 bytes each, without a limit", 0, 0, 3000, 1000)
 	in := q.policy(t, "bandwidth_limit_rule", attributes{"max_kbps": 4000, "max_burst_kbps": 400, "direction": "ingress"})
-	q.give(t, q.far, in)
+	q.give(t, q.far.PortID, in)
 	q.row(t, q.far, `queues: \{0=`, "--columns=queues", "list", "QoS")
 	q.row(t, q.far, `max-rate="4000000"`, "--columns=other_config", "list", "Queue")
 	if got := q.step(t, "at most 4 Mbit/s to the far VM", 0, 0, 3000, 1000); got > 4.4 || got < 3 {
 		t.Errorf("%.2f Mbit/s arrive of %.2f, want 4 within 10 %%", got, free)
 	}
-	q.give(t, q.far, nil)
+	q.give(t, q.far.PortID, nil)
 	q.row(t, q.far, "^$", "list", "QoS")
 	q.row(t, q.far, "^$", "list", "Queue")
 
 	out := q.policy(t, "bandwidth_limit_rule", attributes{"max_kbps": 3000, "direction": "egress"})
-	q.give(t, q.near, out)
+	q.give(t, q.near.PortID, out)
 	q.row(t, q.near, `ingress_policing_rate: 3000`, "--columns=ingress_policing_rate", "list", "Interface", q.near.Tap)
 	q.row(t, q.near, `ingress_policing_burst: 2400`, "--columns=ingress_policing_burst", "list", "Interface", q.near.Tap)
-	q.give(t, q.near, nil)
+	q.give(t, q.near.PortID, nil)
 	q.row(t, q.near, `ingress_policing_rate: 0`, "--columns=ingress_policing_rate", "list", "Interface", q.near.Tap)
 }
 

@@ -7,6 +7,7 @@ package e2e
 import (
 	"bytes"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"regexp"
@@ -17,6 +18,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
 	"golang.org/x/sys/unix"
 
 	"github.com/patchbay-sdn/patchbay/lab"
@@ -43,75 +45,98 @@ type streamRow struct {
 	sent, lost int
 	gap        int // packets
 	changed    int // flows
-	heal       time.Duration
+	rows       int // changed in the databases, and meters
+	heal, bare time.Duration
 	took       time.Duration
+	note       string
 	detail     []string
 }
 
 var (
 	transmitted = regexp.MustCompile(`(\d+) packets transmitted`)
-	answer      = regexp.MustCompile(`icmp_seq=(\d+) .*time=`)
+	answer      = regexp.MustCompile(`\[(\d+)\.(\d{6})\] .*icmp_seq=(\d+) .*time=`)
 )
 
-// count says how many packets were sent, how many of them had no answer, and how many of those in a row.
-func (s *flowing) count() (sent, lost, gap int) {
+// count says how many packets were sent, how many of them had no answer, how many of those in a row, and when the first of them
+// was missed.
+func (s *flowing) count() (sent, lost, gap int, first time.Time) {
 	text := s.out.String()
 	if m := transmitted.FindStringSubmatch(text); m != nil {
 		sent, _ = strconv.Atoi(m[1])
 	}
-	answered := map[int]bool{}
+	answered := map[int]time.Time{}
 	for _, m := range answer.FindAllStringSubmatch(text, -1) {
-		n, _ := strconv.Atoi(m[1])
-		answered[n] = true
+		n, _ := strconv.Atoi(m[3])
+		at, _ := strconv.ParseInt(m[1]+m[2], 10, 64)
+		answered[n] = time.UnixMicro(at)
 	}
 	run := 0
 	for n := 1; n <= sent; n++ {
-		if answered[n] {
-			lost, gap, run = lost+run, max(gap, run), 0
-		} else {
+		at, ok := answered[n]
+		if !ok {
 			run++
+			continue
 		}
+		if run > 0 && lost == 0 {
+			first = at
+		}
+		lost, gap, run = lost+run, max(gap, run), 0
 	}
 	if run > onTheWay {
 		lost, gap = lost+run, max(gap, run)
 	}
-	return sent, lost, gap
+	return sent, lost, gap, first
 }
 
-// under sends packets every way through the router while something happens, and judges what it cost.
-func (r *routed) under(t *testing.T, most limit, happens func(row *streamRow)) {
-	t.Helper()
-	ways := []struct {
-		name string
-		from *vm
-		to   string
-	}{
+// way is from a VM to an address.
+type way struct {
+	name string
+	from *vm
+	to   string
+}
+
+// ways are all that lead through the router.
+func (r *routed) ways() []way {
+	return []way{
 		{"between networks", r.a, r.b.v4}, {"between networks, IPv6", r.a, r.b.v6},
 		{"to the outside", r.a, r.beyond.v4}, {"to the outside, IPv6", r.a, r.beyond.v6},
 		{"to a floating address", r.beyond, r.floats},
+		{"from a trunk's parent to the outside", r.carrier.vm, r.beyond.v4},
+		{"from a sub-port between networks", r.carrier.vm, r.b.v4}, {"between networks to a sub-port", r.b, r.carrier.riders[1].ip()},
 	}
+}
+
+// under sends packets every way through the router while something happens, and judges what it cost.
+func (r *routed) under(t *testing.T, most limit, happens func(row *streamRow)) *streamRow {
+	t.Helper()
 	var streams []*flowing
-	for _, w := range ways {
+	for _, w := range r.ways() {
 		r.marked(t, w.from, w.to, r.token(), 1)
-		s := &flowing{name: w.name, cmd: w.from.Command(r.ctx, "ping", "-n", "-i", fmt.Sprint(pace.Seconds()), w.to)}
+		s := &flowing{name: w.name, cmd: w.from.Command(r.ctx, "ping", "-D", "-n", "-i", fmt.Sprint(pace.Seconds()), w.to)}
 		s.cmd.Stdout, s.cmd.Stderr = &s.out, &s.out
 		if err := s.cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
 		streams = append(streams, s)
 	}
-	row := streamRow{name: t.Name()[strings.Index(t.Name(), "/")+1:], agent: r.agent}
-	before, began := r.allFlows(), time.Now()
-	happens(&row)
-	r.eventually(2*time.Second, func() bool { return false })
+	row := &streamRow{name: t.Name()[strings.Index(t.Name(), "/")+1:], agent: r.agent}
+	before, rows, began := r.allFlows(), r.rows(t), time.Now()
+	happens(row)
+	r.wait(2 * time.Second)
 	row.took = time.Since(began)
 	row.changed = r.youngerThan(t, row.took) + vanished(before, r.allFlows())
+	after := r.rows(t)
+	row.rows = max(vanished([]map[string][]string{rows}, []map[string][]string{after}), vanished([]map[string][]string{after}, []map[string][]string{rows}))
 	for _, s := range streams {
 		_ = s.cmd.Process.Signal(unix.SIGINT)
 		_ = s.cmd.Wait() // it says so when packets were lost, which is counted
-		sent, lost, gap := s.count()
+		sent, lost, gap, first := s.count()
 		row.sent, row.lost, row.gap = row.sent+sent, row.lost+lost, max(row.gap, gap)
-		row.detail = append(row.detail, fmt.Sprintf("%s: %d of %d lost, %d in a row", s.name, lost, sent, gap))
+		text := fmt.Sprintf("%s: %d of %d lost, %d in a row", s.name, lost, sent, gap)
+		if lost > 0 {
+			text += ", the first before " + first.Format("15:04:05.000")
+		}
+		row.detail = append(row.detail, text)
 		if sent < int(row.took/pace)/10 {
 			t.Errorf("%s: %d packets were sent in %v", s.name, sent, row.took)
 		}
@@ -123,16 +148,24 @@ func (r *routed) under(t *testing.T, most limit, happens func(row *streamRow)) {
 	if most == untouched && row.changed > 0 {
 		t.Errorf("%d flows were touched", row.changed)
 	}
+	if (most == untouched || most == healed) && row.rows > 0 {
+		t.Errorf("rows were changed:\n%s", difference(rows, after))
+	}
 	t.Log(row, strings.Join(row.detail, "; "))
+	return row
 }
 
 // restart ends all agents, at once or with a chance to say goodbye, and starts them again.
 func (r *routed) restart(t *testing.T, crash bool) {
-	most := untouched
+	r.under(t, r.restarted(), func(*streamRow) { r.launch(t, r.agent, crash) })
+}
+
+// restarted is what a restart may cost.
+func (r *routed) restarted() limit {
 	if r.agent == lab.Python {
-		most = figures
+		return figures
 	}
-	r.under(t, most, func(*streamRow) { r.launch(t, r.agent, crash) })
+	return untouched
 }
 
 // launch starts agents in the place of those that run, and waits until they know everything.
@@ -146,7 +179,7 @@ func (r *routed) launch(t *testing.T, kind lab.AgentKind, crash bool) {
 		} else if err := h.StopAgent(r.ctx); err != nil {
 			return err
 		}
-		return h.StartAgent(r.ctx, kind, routing)
+		return h.StartAgent(r.ctx, kind, extended()...)
 	})
 	if !r.eventually(settled, func() bool { return r.calls.calm(rest) }) {
 		t.Errorf("the agents are not in sync after %v", settled)
@@ -154,11 +187,12 @@ func (r *routed) launch(t *testing.T, kind lab.AgentKind, crash bool) {
 	r.agent = kind
 }
 
-// switchDies kills a switch and starts it again, and measures how long it takes until all flows are back.
+// switchDies kills a switch and starts it again, and the agent if that is gone too, and measures how long it takes until all
+// flows and meters are back.
 func (r *routed) switchDies(t *testing.T, host int) {
-	r.under(t, healed, func(row *streamRow) {
-		h := r.l.Host(host)
-		before := r.flows(h)
+	h := r.l.Host(host)
+	before, meters, numbered := r.flows(h), r.meters(h), r.dump(h, "--no-names")
+	row := r.under(t, healed, func(row *streamRow) {
 		if err := h.Switch().KillVswitchd(r.ctx); err != nil {
 			t.Fatal(err)
 		}
@@ -166,18 +200,124 @@ func (r *routed) switchDies(t *testing.T, host int) {
 			t.Fatal(err)
 		}
 		began := time.Now()
+		if _, pid := h.Agent(); pid == 0 {
+			if err := h.LaunchAgent(r.ctx, r.agent, extended()...); err != nil {
+				t.Fatal(err)
+			}
+		}
 		var after map[string][]string
-		if !r.eventually(time.Minute, func() bool { after = r.flows(h); return same(before, after) }) {
-			t.Errorf("flows are not back:\n%s", difference(before, after))
+		if !r.eventually(time.Minute, func() bool {
+			after = r.flows(h)
+			return same(before, after) && slices.Equal(meters, r.meters(h))
+		}) {
+			t.Errorf("flows are not back:\n%s\nmeters were\n%s\nand are\n%s", difference(before, after), meters, r.meters(h))
 		}
 		row.heal = time.Since(began)
-		for _, way := range []struct {
-			from *vm
-			to   string
-		}{{r.a, r.b.v4}, {r.a, r.b.v6}, {r.a, r.beyond.v4}, {r.a, r.beyond.v6}, {r.beyond, r.floats}} {
-			r.marked(t, way.from, way.to, r.token(), 20)
+		for _, w := range r.ways() {
+			r.marked(t, w.from, w.to, r.token(), 20)
 		}
 	})
+	row.bare = r.bareTime(t, h, numbered)
+	if bound := healTime(row.bare); row.heal > bound && r.agent == lab.Patchbay {
+		t.Errorf("all flows were back after %v, wanted %v", row.heal, bound)
+	}
+}
+
+// alone is what happens without a broker.
+func (r *routed) alone(t *testing.T, happens func()) {
+	if r.agent == lab.Patchbay {
+		r.remembered(t)
+	}
+	r.stopBroker(t)
+	defer r.brokerBack(t)
+	happens()
+}
+
+// brokerBack starts the broker, and waits until everybody has found it and knows everything.
+func (r *routed) brokerBack(t *testing.T) {
+	r.startBroker(t)
+	if !r.eventually(back, r.served) {
+		t.Errorf("the server is not back after %v", back)
+	}
+	r.eventually(settled, func() bool { return r.calls.calm(rest) })
+}
+
+// restartAlone starts the agents anew while there is no broker. They know everything from before.
+func (r *routed) restartAlone(t *testing.T) {
+	r.alone(t, func() {
+		r.under(t, r.restarted(), func(*streamRow) {
+			r.eachHost(t, func(h *lab.Host) error {
+				if err := h.StopAgent(r.ctx); err != nil {
+					return err
+				}
+				return h.LaunchAgent(r.ctx, r.agent, extended()...)
+			})
+			r.wait(outage(t) / 2)
+		})
+	})
+}
+
+// brokerDown has a policy changed, a trunk grown and a port plugged in while the broker is away. All of it has to be in place
+// soon after the server is back.
+func (r *routed) brokerDown(t *testing.T) {
+	down := outage(t)
+	r.under(t, unharmed, func(row *streamRow) {
+		r.stopBroker(t)
+		r.wait(down / 4)
+		if err := r.l.Host(2).PlugMany(r.ctx, []ports.Port{r.unplugged}); err != nil {
+			t.Fatal(err)
+		}
+		// It may take the server until it has its broker back.
+		ordered := make(chan error, 3)
+		go func() { ordered <- r.tryRule(r.inherited, attributes{"dscp_mark": 14}) }()
+		go func() { ordered <- r.tryRule(r.rate, attributes{"max_kpps": 20, "direction": "egress"}) }()
+		go func() {
+			ordered <- r.try(http.MethodPut, "trunks/"+r.carrier.trunk+"/add_subports", attributes{"sub_ports": subPorts(r.spare)}, nil)
+		}()
+		r.wait(down - down/4)
+		r.startBroker(t)
+		if !r.eventually(back, r.served) {
+			t.Errorf("the server is not back after %v", back)
+		}
+		for range cap(ordered) {
+			if err := <-ordered; err != nil {
+				t.Errorf("the server did not do what it was told meanwhile: %v", err)
+			}
+		}
+		noticed := time.Now()
+		var left []string
+		if !r.eventually(back, func() bool { left = r.missing(); return len(left) == 0 }) {
+			t.Errorf("not in place %v after the broker was back: %v", back, left)
+		}
+		row.heal = time.Since(noticed)
+		_, waited := synced(r.calls.since(noticed, 0), noticed)
+		row.note = fmt.Sprintf("%.1f s of it a question of an agent's was open at the server", waited.Seconds())
+		if row.heal-waited > inTime && r.agent == lab.Patchbay {
+			t.Errorf("in place after %v, of which the server took %v for answers; wanted %v", row.heal, waited, inTime)
+		}
+		r.eventually(settled, func() bool { return r.calls.calm(rest) })
+	})
+}
+
+// missing is what of the orders of brokerDown is not in place.
+func (r *routed) missing() []string {
+	r.wait(100 * time.Millisecond) // each look costs the server's only worker some time
+	var out []string
+	if !strings.Contains(strings.Join(r.flows(r.l.Host(2))["br-int"], "\n"), "set_field:14->ip_dscp") {
+		out = append(out, "the mark of the sub-port")
+	}
+	for _, n := range []int{2, 3} {
+		h := r.l.Host(n)
+		if !strings.Contains(strings.Join(r.meters(h), "\n"), "rate=20000") {
+			out = append(out, "the meter on "+h.Name())
+		}
+	}
+	for what, id := range map[string]string{"the sub-port": r.spare.port.ID, "the port plugged in": r.unplugged.ID} {
+		if p, err := ports.Get(r.ctx, r.l.Neutron(), id).Extract(); err != nil || p.Status != "ACTIVE" {
+			out = append(out, what)
+		}
+	}
+	return out
 }
 
 // handOver gives all hosts to the other agent and back. Afterwards the flows are those from before.
@@ -186,7 +326,7 @@ func (r *routed) handOver(t *testing.T) {
 	if ours == lab.Python {
 		other = lab.Patchbay
 	}
-	before := r.unsigned()
+	before, rows := r.unsigned(), r.rows(t)
 	for _, kind := range []lab.AgentKind{other, ours} {
 		r.run(t, "handed to the "+string(kind)+" agent", "3", func(t *testing.T) {
 			most := unharmed
@@ -204,6 +344,9 @@ func (r *routed) handOver(t *testing.T) {
 		if !same(before[i], after[i]) {
 			t.Errorf("flows of %s are not those before:\n%s", h.Name(), difference(before[i], after[i]))
 		}
+	}
+	if now := r.rows(t); !same(rows, now) {
+		t.Errorf("rows are not those before:\n%s", difference(rows, now))
 	}
 }
 
@@ -223,14 +366,14 @@ func (r *routed) unsigned() []map[string][]string {
 	return all
 }
 
-func (r streamRow) String() string {
-	return fmt.Sprintf("%s\t%s\t%.0f\t%d\t%d\t%d ms\t%d\t%s", r.name, r.agent, r.took.Seconds(), r.sent, r.lost,
-		int64(r.gap)*pace.Milliseconds(), r.changed, seconds(r.heal))
+func (r *streamRow) String() string {
+	return fmt.Sprintf("%s\t%s\t%.0f\t%d\t%d\t%d ms\t%d\t%d\t%s\t%s\t%s", r.name, r.agent, r.took.Seconds(), r.sent, r.lost,
+		int64(r.gap)*pace.Milliseconds(), r.changed, r.rows, seconds(r.heal), seconds(r.bare), r.note)
 }
 
 func (r *routed) printStreams() {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "what happened\tagent before\tseconds\tsent\tlost\tlongest gap\tflows changed\tflows back after")
+	fmt.Fprintln(w, "what happened\tagent before\tseconds\tsent\tlost\tlongest gap\tflows changed\trows changed\tback after\tovs-ofctl\t")
 	for _, row := range r.streams {
 		fmt.Fprintln(w, row)
 	}

@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"testing"
 	"time"
@@ -16,28 +17,35 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/layer3/floatingips"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/layer3/routers"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/networks"
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/subnets"
 
 	"github.com/patchbay-sdn/patchbay/lab"
 )
 
-// routing is what makes an agent serve distributed routers.
-const routing = "agent.enable_distributed_routing=true"
+// extended is what makes either agent serve distributed routers, limit what VMs send, and filter. Trunks it serves without.
+func extended() []string {
+	return []string{"agent.enable_distributed_routing=true", "agent.extensions=qos", filtering}
+}
 
-// underlay is a host's link to the others, over which its tunnels go.
-const underlay = "under0"
+// A host's links to the others: the one over which its tunnels go, and that of its physical network.
+const (
+	underlay = "under0"
+	physical = "ext0"
+)
 
 // TestRouters sends packets through a distributed router, with Debian's layer-3 agent on three hosts: between networks
 // without a detour over the network node, to the outside through it, in and out by a floating address, and to a VM that has
-// moved; IPv4 and IPv6. In between agents and switches are restarted and killed, and the other agent takes over and gives back,
-// while packets go all these ways.
+// moved; IPv4 and IPv6. One of the VMs has a trunk and sends as parent and as sub-port; most have marks, limits of packets and of
+// bandwidth; all are filtered. In between agents and switches are restarted and killed, the broker goes away, and the other
+// agent takes over and gives back, while packets go all these ways.
 func TestRouters(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*timeout)
 	defer cancel()
 	start := time.Now()
 	agent := agentUnderTest(t)
 	r := &routed{agent: agent, cloud: &cloud{l: lab.New(t, 3), ctx: ctx, round: round{name: string(agent)}}}
-	t.Cleanup(r.close)
+	t.Cleanup(r.end)
 	t.Cleanup(func() { r.table.print(time.Since(start)); r.printStreams() })
 	if err := r.calls.watch(ctx, r.l.Broker()); err != nil {
 		t.Fatal(err)
@@ -46,13 +54,28 @@ func TestRouters(t *testing.T) {
 		t.FailNow()
 	}
 	r.run(t, "between networks, without the network node", "2", r.eastWest)
-	r.run(t, "to the outside", "3", func(t *testing.T) { r.northSouth(t, r.beyond.v4) })
-	r.run(t, "to the outside, IPv6 without translation", "3", func(t *testing.T) { r.northSouth(t, r.beyond.v6) })
+	r.run(t, "to the outside", "3", func(t *testing.T) { r.northSouth(t, r.beyond.v4, underlay) })
+	// Out the layer-3 agent may send such packets straight from the VM's host; back they come through the router's gateway.
+	r.run(t, "to the outside, IPv6 without translation", "3", func(t *testing.T) { r.northSouth(t, r.beyond.v6, physical) })
 	r.run(t, "floating address, in and out", "3", r.floating)
+	if r.agent == lab.Patchbay {
+		r.run(t, "the operator's commands know router, trunk and limits", "1", r.explained)
+	}
 	r.run(t, "agents stopped and started", "3", func(t *testing.T) { r.restart(t, false) })
 	r.run(t, "agents killed -9 and started", "3", func(t *testing.T) { r.restart(t, true) })
 	r.run(t, "ovs-vswitchd of a VM's host killed -9", "1", func(t *testing.T) { r.switchDies(t, 2) })
 	r.run(t, "ovs-vswitchd of the network node killed -9", "1", func(t *testing.T) { r.switchDies(t, 1) })
+	r.run(t, "broker down", "3", r.brokerDown)
+	r.run(t, "broker down, agents stopped and started", "3", r.restartAlone)
+	r.run(t, "broker down, ovs-vswitchd of a VM's host killed -9", "1", func(t *testing.T) { r.alone(t, func() { r.switchDies(t, 2) }) })
+	r.run(t, "broker down, agent and ovs-vswitchd of a VM's host killed -9", "1", func(t *testing.T) {
+		r.alone(t, func() {
+			if err := r.l.Host(2).KillAgent(); err != nil {
+				t.Fatal(err)
+			}
+			r.switchDies(t, 2)
+		})
+	})
 	r.handOver(t)
 	r.run(t, "between networks, after all that", "2", r.eastWest)
 	r.run(t, "a VM moves to another host", "3", r.moves)
@@ -64,14 +87,26 @@ type routed struct {
 	agent        lab.AgentKind
 	calls        calls
 	router       string
-	outside      string // network
-	floats       string // address of b outside
-	a, b, beyond *vm    // of the first network on host 2, of the second on host 3, and outside on host 3
-	streams      []streamRow
+	outside      string     // network
+	floats       string     // address of b outside
+	a, b, beyond *vm        // of the first network on host 2, of the second on host 3, and outside on host 3
+	carrier      *carrier   // on host 2, a member of the first network and by its trunk of the third
+	rate         *qosRule   // of the policy of a and b
+	inherited    *qosRule   // of the policy of the sub-port's network
+	spare        *rider     // a port that is no part of the trunk
+	unplugged    ports.Port // of host 2, which has an interface that is not known to be its
+	streams      []*streamRow
+}
+
+func (r *routed) end() {
+	r.close()
+	if r.carrier != nil {
+		r.carrier.close()
+	}
 }
 
 func (r *routed) start(t *testing.T) {
-	r.eachHost(t, func(h *lab.Host) error { return h.StartAgent(r.ctx, r.agent, routing) })
+	r.eachHost(t, func(h *lab.Host) error { return h.StartAgent(r.ctx, r.agent, extended()...) })
 	r.eachHost(t, func(h *lab.Host) error {
 		if h.Name() == r.l.Host(1).Name() {
 			return h.StartL3(r.ctx, "dvr_snat")
@@ -89,6 +124,7 @@ func (r *routed) prepare(t *testing.T) {
 	}
 	one := r.dual(t, lab.Network{Name: "one", CIDR: "10.1.0.0/24"}, "fd00:1::/64")
 	two := r.dual(t, lab.Network{Name: "two", CIDR: "10.2.0.0/24"}, "fd00:2::/64")
+	three := r.network4(t, lab.Network{Name: "three", Type: "geneve", CIDR: "10.3.0.0/24"})
 	out := r.dual(t, lab.Network{Name: "outside", CIDR: "10.9.0.0/24", Type: "vlan", PhysicalNetwork: "physnet1", Segment: 99}, "fd00:9::/64")
 	r.outside = out.ID
 	must(networks.Update(r.ctx, r.l.Neutron(), out.ID, external{}).Err)
@@ -98,16 +134,31 @@ func (r *routed) prepare(t *testing.T) {
 	}).Extract()
 	must(err)
 	r.router = made.ID
-	for _, n := range []*network{one, two} {
-		for _, subnet := range []string{n.SubnetID, n.v6} {
-			_, err := routers.AddInterface(r.ctx, r.l.Neutron(), r.router, routers.AddInterfaceOpts{SubnetID: subnet}).Extract()
-			must(err)
-		}
+	for _, subnet := range []string{one.SubnetID, one.v6, two.SubnetID, two.v6, three.SubnetID} {
+		_, err := routers.AddInterface(r.ctx, r.l.Neutron(), r.router, routers.AddInterfaceOpts{SubnetID: subnet}).Extract()
+		must(err)
 	}
-	r.a = r.dualVM(t, one, "a", 2, "10.1.0.11", "fd00:1::11")
-	r.b = r.dualVM(t, two, "b", 3, "10.2.0.12", "fd00:2::12")
-	r.beyond = r.dualVM(t, out, "beyond", 3, "10.9.0.200", "fd00:9::200")
-	must(r.l.WaitActive(r.ctx, r.a.PortID, r.b.PortID, r.beyond.PortID))
+	group := r.group(t, "open")
+	r.allow(t, group, everything()...)
+	open := attributes{"security_groups": []string{group}}
+	r.a = r.dualVM(t, one, "a", 2, "10.1.0.11", "fd00:1::11", open)
+	r.b = r.dualVM(t, two, "b", 3, "10.2.0.12", "fd00:2::12", open)
+	r.beyond = r.dualVM(t, out, "beyond", 3, "10.9.0.200", "fd00:9::200", open)
+	parent, sub := r.rider(t, one, "10.1.0.50", open), r.rider(t, three, "10.3.0.50", open)
+	sub.vlan = 101
+	r.carrier = r.carry(t, 2, parent, sub)
+	r.noRedirects(t, r.carrier.vm, "eth0", sub.link())
+	r.carrier.inVM(t, "ip", "route", "replace", two.CIDR, "via", "10.3.0.1", "dev", sub.link())
+	r.spare = r.rider(t, two, "10.2.0.51", open)
+	r.spare.vlan = spareVLAN
+	r.limit(t, parent, three)
+	list, err := r.l.CreatePorts(r.ctx, r.l.Host(2), lab.Port{NetworkID: two.ID}, 1)
+	must(err)
+	r.unplugged = list[0]
+	_, err = r.l.Host(2).Switch().Vsctl(r.ctx, "add-port", "br-int", tap(r.unplugged), "--", "set", "Interface", tap(r.unplugged), "type=internal")
+	must(err)
+	must(r.l.WaitActive(r.ctx, r.a.PortID, r.b.PortID, r.beyond.PortID, parent.port.ID, sub.port.ID))
+	r.carrier.waitTrunk(t)
 	// IPv6 is not translated: the outside has to know the way back.
 	for _, ip := range made.GatewayInfo.ExternalFixedIPs {
 		if !netip.MustParseAddr(ip.IPAddress).Is6() {
@@ -119,6 +170,23 @@ func (r *routed) prepare(t *testing.T) {
 			}
 		}
 	}
+}
+
+// limit gives a and b all that a policy can ask for, more than the streams of packets take; the trunk's parent a limit of
+// packets, and the network of its sub-port a mark.
+func (r *routed) limit(t *testing.T, parent *rider, n *network) {
+	t.Helper()
+	mark := r.policy(t, "dscp_marking_rule", attributes{"dscp_mark": 26})
+	r.rate = r.addRule(t, mark.policy, "packet_rate_limit_rule", attributes{"max_kpps": 10, "direction": "egress"})
+	r.addRule(t, mark.policy, "packet_rate_limit_rule", attributes{"max_kpps": 11, "direction": "ingress"})
+	for _, direction := range []string{"egress", "ingress"} {
+		r.addRule(t, mark.policy, "bandwidth_limit_rule", attributes{"max_kbps": 100_000, "max_burst_kbps": 80_000, "direction": direction})
+	}
+	r.give(t, r.a.PortID, mark)
+	r.give(t, r.b.PortID, mark)
+	r.give(t, parent.port.ID, r.policy(t, "packet_rate_limit_rule", attributes{"max_kpps": 12, "direction": "egress"}))
+	r.inherited = r.policy(t, "dscp_marking_rule", attributes{"dscp_mark": 10})
+	r.request(t, http.MethodPut, "networks/"+n.ID, attributes{"network": attributes{"qos_policy_id": r.inherited.policy}}, nil)
 }
 
 // external makes a network one that routers lead out to.
@@ -146,22 +214,22 @@ func (r *routed) dual(t *testing.T, n lab.Network, cidr6 string) *network {
 
 // dualVM plugs in a VM with an address of each IP version. It takes no redirects: a router that does not have all its interfaces
 // yet sends packets to the network node, and would have the VM send them there from then on.
-func (r *routed) dualVM(t *testing.T, n *network, name string, host int, ip4, ip6 string) *vm {
+func (r *routed) dualVM(t *testing.T, n *network, name string, host int, ip4, ip6 string, extra attributes) *vm {
 	t.Helper()
-	v := &vm{net: n, name: name, host: host, v4: ip4, v6: ip6}
+	v := &vm{net: n, name: name, host: host, v4: ip4, v6: ip6, extra: extra}
 	n.vms = append(n.vms, v)
 	if err := r.plug(v, ""); err != nil {
 		t.Fatal(err)
 	}
-	r.noRedirects(t, v)
+	r.noRedirects(t, v, "eth0")
 	return v
 }
 
-func (r *routed) noRedirects(t *testing.T, v *vm) {
+func (r *routed) noRedirects(t *testing.T, v *vm, links ...string) {
 	t.Helper()
 	for _, family := range []string{"ipv4", "ipv6"} {
-		for _, where := range []string{"all", "eth0"} {
-			name := fmt.Sprintf("net.%s.conf.%s.accept_redirects=0", family, where)
+		for _, where := range append([]string{"all"}, links...) {
+			name := fmt.Sprintf("net/%s/conf/%s/accept_redirects=0", family, where)
 			if text, err := v.Command(r.ctx, "sysctl", "-qw", name).CombinedOutput(); err != nil {
 				t.Fatalf("%s: %v: %s", name, err, text)
 			}
@@ -202,16 +270,16 @@ func (c *cloud) marked(t *testing.T, from *vm, to string, k token, count int) {
 	t.Helper()
 	var out []byte
 	var err error
-	ping := func(n int) bool {
-		out, err = from.Command(c.ctx, "ping", "-c", fmt.Sprint(n), "-i", "0.02", "-W", "1", "-s", "64", "-p", hex.EncodeToString(k.bytes()), to).CombinedOutput()
-		return err == nil
-	}
-	if !c.eventually(settled, func() bool { return ping(1) }) {
+	if !c.eventually(settled, func() bool { out, err = c.ping(from, to, k, 1); return err == nil }) {
 		t.Fatalf("no answer from %s to %s: %v\n%s", to, from.name, err, out)
 	}
-	if !ping(count) {
+	if out, err = c.ping(from, to, k, count); err != nil {
 		t.Errorf("%s to %s: %v\n%s", from.name, to, err, out)
 	}
+}
+
+func (c *cloud) ping(from *vm, to string, k token, count int) ([]byte, error) {
+	return from.Command(c.ctx, "ping", "-c", fmt.Sprint(count), "-i", "0.02", "-W", "1", "-s", "64", "-p", hex.EncodeToString(k.bytes()), to).CombinedOutput()
 }
 
 // eastWest goes from one network to the other and back. Its packets must not be seen on the wire of the network node.
@@ -224,12 +292,14 @@ func (r *routed) eastWest(t *testing.T) {
 	ways := []struct {
 		from *vm
 		to   string
-	}{{r.a, r.b.v4}, {r.b, r.a.v4}, {r.a, r.b.v6}, {r.b, r.a.v6}}
+	}{{r.a, r.b.v4}, {r.b, r.a.v4}, {r.a, r.b.v6}, {r.b, r.a.v6}, {r.carrier.vm, r.b.v4}, {r.b, r.carrier.riders[1].ip()}}
 	// The layer-3 agents make the router's interfaces one after the other; the server tells of VMs after they are up.
 	if !r.eventually(settled, func() bool {
 		k := r.token()
 		for _, way := range ways {
-			r.marked(t, way.from, way.to, k, 1)
+			if _, err := r.ping(way.from, way.to, k, 1); err != nil {
+				return false
+			}
 		}
 		return wire.saw(k) == 0
 	}) {
@@ -242,15 +312,15 @@ func (r *routed) eastWest(t *testing.T) {
 	if n := wire.saw(k); n > 0 {
 		t.Errorf("%d packets were seen at the network node", n)
 	}
-	if n := r.b.probe.saw(k); n < 80 {
-		t.Errorf("%s saw %d packets, want 80 or more: the probe does not work", r.b.name, n)
+	if n := r.b.probe.saw(k); n < 120 {
+		t.Errorf("%s saw %d packets, want 120 or more: the probe does not work", r.b.name, n)
 	}
 }
 
 // northSouth goes to the outside, which knows nothing of the IPv4 networks inside, so that the router must give its own
-// address. The way leads over the network node, where its packets are seen.
-func (r *routed) northSouth(t *testing.T, to string) {
-	wire, err := openProbe(r.l.Host(1).Netns(), underlay)
+// address. The way there, or the way back, leads over the network node, where packets are seen on a link.
+func (r *routed) northSouth(t *testing.T, to, link string) {
+	wire, err := openProbe(r.l.Host(1).Netns(), link)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -287,7 +357,7 @@ func (r *routed) moves(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.a.host = 3
-	r.noRedirects(t, r.a)
+	r.noRedirects(t, r.a, "eth0")
 	k := r.token()
 	for _, to := range []string{r.a.v4, r.a.v6} {
 		r.marked(t, r.b, to, k, 20)

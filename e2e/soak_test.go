@@ -133,8 +133,8 @@ func (x *soak) killSwitch(host int) {
 }
 
 func (x *soak) brokerRestarts() {
-	x.stopBroker()
-	x.startBroker()
+	x.stopBroker(x.t)
+	x.startBroker(x.t)
 	x.eventually(back, x.served)
 }
 

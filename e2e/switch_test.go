@@ -9,9 +9,11 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/lab"
@@ -45,6 +47,42 @@ func (c *cloud) dump(h *lab.Host, flags ...string) map[string][]string {
 		}
 		slices.Sort(lines)
 		out[br] = lines
+	}
+	return out
+}
+
+// meters are those of a host, as ovs-ofctl writes them; nil when the switch is away.
+func (c *cloud) meters(h *lab.Host) []string {
+	text, err := h.Switch().Ofctl(c.ctx, "-O", "OpenFlow14", "dump-meters", "br-int")
+	if err != nil {
+		return nil
+	}
+	_, text, _ = strings.Cut(text, "\n") // what was asked
+	list := strings.Split(strings.ReplaceAll(strings.TrimSpace(text), "bands=\n", "bands="), "\n")
+	slices.Sort(list)
+	return list
+}
+
+// rows are what the databases of all hosts have about bridges, ports, interfaces and limits, without what the switches count,
+// and the switches' meters.
+func (c *cloud) rows(t *testing.T) map[string][]string {
+	t.Helper()
+	out := map[string][]string{}
+	for _, h := range c.l.Hosts() {
+		for table, columns := range map[string]string{
+			"Bridge": "_uuid,name,ports,fail_mode,other_config,external_ids", "Port": "_uuid,name,tag,vlan_mode,qos,other_config,external_ids",
+			"Interface": "_uuid,name,type,options,external_ids,ingress_policing_rate,ingress_policing_burst",
+			"QoS":       "_uuid,type,queues,other_config,external_ids", "Queue": "_uuid,other_config,external_ids",
+		} {
+			text, err := h.Switch().Vsctl(c.ctx, "--format=csv", "--no-headings", "--columns="+columns, "list", table)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines := strings.Split(strings.TrimSpace(text), "\n")
+			slices.Sort(lines)
+			out[h.Name()+" "+table] = lines
+		}
+		out[h.Name()+" meters"] = c.meters(h)
 	}
 	return out
 }
@@ -159,7 +197,7 @@ func (x *faults) switchDies() {
 		}
 	}
 	x.returned(began, before, look)
-	x.row.bare = x.bareTime(h, flows)
+	x.row.bare = x.bareTime(t, h, flows)
 }
 
 // returned waits until the flows of the first host are what they were.
@@ -188,9 +226,12 @@ func count(flows map[string][]string) int {
 	return n
 }
 
+// meterOf finds the meter that a flow sends its packets through.
+var meterOf = regexp.MustCompile(`meter:(\d+)`)
+
 // bareTime is how long ovs-ofctl takes to put the same flows onto bridges that have none.
-func (x *faults) bareTime(h *lab.Host, flows map[string][]string) time.Duration {
-	t := x.t
+func (c *cloud) bareTime(t *testing.T, h *lab.Host, flows map[string][]string) time.Duration {
+	t.Helper()
 	total := time.Duration(0)
 	for i, br := range bridges {
 		file, bridge := filepath.Join(t.TempDir(), br), "bare"+strconv.Itoa(i)
@@ -198,15 +239,18 @@ func (x *faults) bareTime(h *lab.Host, flows map[string][]string) time.Duration 
 		if err := os.WriteFile(file, []byte(text+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := h.Switch().Vsctl(x.ctx, "add-br", bridge, "--", "set", "Bridge", bridge, "datapath_type=netdev"); err != nil {
+		if _, err := h.Switch().Vsctl(c.ctx, "add-br", bridge, "--", "set", "Bridge", bridge, "datapath_type=netdev"); err != nil {
 			t.Fatal(err)
 		}
+		for _, m := range meterOf.FindAllStringSubmatch(text, -1) { // a flow may not name one that does not exist
+			_, _ = h.Switch().Ofctl(c.ctx, "-O", "OpenFlow14", "add-meter", bridge, "meter="+m[1]+",pktps,band=type=drop,rate=1000000")
+		}
 		began := time.Now()
-		if _, err := h.Switch().Ofctl(x.ctx, "-O", "OpenFlow14", "--bundle", "replace-flows", bridge, file); err != nil {
+		if _, err := h.Switch().Ofctl(c.ctx, "-O", "OpenFlow14", "--bundle", "replace-flows", bridge, file); err != nil {
 			t.Error(err)
 		}
 		total += time.Since(began)
-		if _, err := h.Switch().Vsctl(x.ctx, "del-br", bridge); err != nil {
+		if _, err := h.Switch().Vsctl(c.ctx, "del-br", bridge); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -249,5 +293,5 @@ func (x *faults) switchRestored() {
 		t.Errorf("flows differ after a while:\n%s", difference(before, after))
 	}
 	x.row.note = fmt.Sprintf("%.2f s of it ovs-save's script", restored.Seconds())
-	x.row.bare = x.bareTime(h, flows) + restored
+	x.row.bare = x.bareTime(t, h, flows) + restored
 }

@@ -15,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
-
 	"github.com/patchbay-sdn/patchbay/lab"
 )
 
@@ -50,32 +48,12 @@ func TestTrunk(t *testing.T) {
 	x.look(t, "plugged in once more")
 }
 
-// trunked is a cloud with a trunk.
+// trunked is a cloud with a trunk, whose VM is on the first host.
 type trunked struct {
 	*cloud
+	*carrier
 	agent  lab.AgentKind
-	trunk  string
-	vm     *vm // with the trunk, on the first host
-	links  *vlanLinks
-	riders []*rider
 	fourth *network // of no sub-port
-}
-
-// rider is the VM as a member of one network.
-type rider struct {
-	net         *network
-	port        *ports.Port
-	vlan        uint16 // 0 for the parent
-	near, other *vm    // of the same network, on both hosts
-}
-
-func (r *rider) ip() string { return r.port.FixedIPs[0].IPAddress }
-
-func (r *rider) link() string {
-	if r.vlan == 0 {
-		return "eth0"
-	}
-	return "eth0." + strconv.Itoa(int(r.vlan))
 }
 
 // spareVLAN is the one to which a sub-port moves, noVLAN one that no sub-port ever has.
@@ -86,12 +64,6 @@ func (x *trunked) start(t *testing.T) {
 }
 
 func (x *trunked) prepare(t *testing.T) {
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	var active []string
 	peers := func(n *network, first int) (near, other *vm) {
 		prefix := strings.TrimSuffix(n.CIDR, "0/24")
@@ -100,86 +72,33 @@ func (x *trunked) prepare(t *testing.T) {
 		active = append(active, near.PortID, other.PortID)
 		return near, other
 	}
+	var riders []*rider
 	for i, n := range []lab.Network{
 		{Name: "parent", Type: "vlan", PhysicalNetwork: "physnet1", CIDR: "10.1.0.0/24"}, {Name: "one", Type: "vlan", PhysicalNetwork: "physnet1", CIDR: "10.2.0.0/24"},
 		{Name: "two", Type: "geneve", CIDR: "10.3.0.0/24"}, {Name: "three", Type: "vxlan", CIDR: "10.4.0.0/24"},
 	} {
-		r := &rider{net: x.network4(t, n)}
+		r := x.rider(t, x.network4(t, n), strings.TrimSuffix(n.CIDR, "0/24")+"50", nil)
 		r.near, r.other = peers(r.net, 11)
 		if i > 0 {
 			r.vlan = uint16(100 + i)
 		}
-		var err error
-		r.port, err = x.l.CreatePort(x.ctx, nil, lab.Port{NetworkID: r.net.ID, Name: "trunk-" + n.Name, Extra: attributes{
-			"device_owner": "", "fixed_ips": []attributes{{"subnet_id": r.net.SubnetID, "ip_address": strings.TrimSuffix(n.CIDR, "0/24") + "50"}},
-		}})
-		must(err)
 		active = append(active, r.port.ID)
-		x.riders = append(x.riders, r)
+		riders = append(riders, r)
 	}
 	// The addresses of the fourth network are those of the third one, so that nothing but the network keeps them apart.
 	x.fourth = x.network4(t, lab.Network{Name: "fourth", Type: "vxlan", CIDR: "10.4.0.0/24"})
 	peers(x.fourth, 21)
-
-	var made struct{ Trunk struct{ ID string } }
-	must(x.try(http.MethodPost, "trunks", attributes{"trunk": attributes{
-		"name": "trunk", "tenant_id": lab.Project, "port_id": x.riders[0].port.ID, "sub_ports": x.subPorts(x.riders[1:]...),
-	}}, &made))
-	x.trunk = made.Trunk.ID
-	x.vm = &vm{net: &network{}, name: "trunk", host: 1}
-	var err error
-	x.vm.VM, err = x.l.Host(1).Plug(x.ctx, lab.Port{ID: x.riders[0].port.ID, Name: "trunk", Bridge: x.bridge()})
-	must(err)
-	x.links, err = openVLANs(x.vm.Netns, x.riders[1].vlan, x.riders[2].vlan, x.riders[3].vlan, spareVLAN)
-	must(err)
-	x.vm.probe, err = openProbe(x.vm.Netns, "eth0")
-	must(err)
-	for _, r := range x.riders[1:] {
-		x.address(t, r)
+	x.carrier = x.carry(t, 1, riders...)
+	if err := x.l.WaitActive(x.ctx, active...); err != nil {
+		t.Fatal(err)
 	}
-	must(x.l.WaitActive(x.ctx, active...))
 	x.waitTrunk(t)
 }
 
 func (x *trunked) close() {
 	x.cloud.close()
-	if x.links != nil {
-		x.links.close()
-		x.vm.probe.close()
-	}
-}
-
-func (x *trunked) bridge() string { return ("tbr-" + x.trunk)[:14] }
-
-func (x *trunked) subPorts(list ...*rider) []attributes {
-	var out []attributes
-	for _, r := range list {
-		out = append(out, attributes{"port_id": r.port.ID, "segmentation_type": "vlan", "segmentation_id": r.vlan})
-	}
-	return out
-}
-
-// address gives the VM's link the address of a sub-port.
-func (x *trunked) address(t *testing.T, r *rider) {
-	t.Helper()
-	for _, words := range []string{
-		"link set dev " + r.link() + " address " + r.port.MACAddress + " mtu 1300 up",
-		"address replace " + r.ip() + "/24 dev " + r.link(),
-	} {
-		if out, err := x.vm.Command(x.ctx, "ip", strings.Fields(words)...).CombinedOutput(); err != nil {
-			t.Fatalf("ip %s: %v: %s", words, err, out)
-		}
-	}
-}
-
-// waitTrunk waits until the server takes the trunk for wired.
-func (x *trunked) waitTrunk(t *testing.T) {
-	t.Helper()
-	var answer struct{ Trunk struct{ Status string } }
-	if !x.eventually(wired, func() bool {
-		return x.try(http.MethodGet, "trunks/"+x.trunk, nil, &answer) == nil && answer.Trunk.Status == "ACTIVE"
-	}) {
-		t.Errorf("the trunk is %s", answer.Trunk.Status)
+	if x.carrier != nil {
+		x.carrier.close()
 	}
 }
 
@@ -286,7 +205,7 @@ func (x *trunked) explained(t *testing.T) {
 		says string
 	}{
 		{[]string{"explain", r.port.ID}, fmt.Sprintf("sub-port of trunk %s, whose VM sends it under VLAN %d", x.trunk, r.vlan)},
-		{[]string{"explain", x.vm.PortID}, fmt.Sprintf("parent of trunk %s on %s, with 3 sub-ports", x.trunk, x.bridge())},
+		{[]string{"explain", x.vm.PortID}, fmt.Sprintf("parent of trunk %s on %s; sub-ports: 3", x.trunk, x.bridge())},
 		{[]string{"trace", r.near.PortID, r.ip()}, "delivered: to port"},
 		{[]string{"trace", r.port.ID, r.near.v4}, "delivered: to port"},
 		{[]string{"trace", r.port.ID, r.other.v4}, "leaves: to " + x.l.Host(2).LocalIP()},
@@ -301,26 +220,6 @@ func (x *trunked) explained(t *testing.T) {
 	}
 }
 
-// rows are what the database has about ports and interfaces, without what the switch counts.
-func (x *trunked) rows(t *testing.T) string {
-	t.Helper()
-	var all strings.Builder
-	for _, h := range x.l.Hosts() {
-		for table, columns := range map[string]string{
-			"Bridge": "_uuid,name,ports,fail_mode,other_config", "Port": "_uuid,name,tag,vlan_mode,other_config", "Interface": "_uuid,name,type,options,external_ids",
-		} {
-			out, err := h.Switch().Vsctl(x.ctx, "--format=csv", "--columns="+columns, "list", table)
-			if err != nil {
-				t.Fatal(err)
-			}
-			all.WriteString(h.Name() + " " + table + "\n" + out)
-		}
-	}
-	lines := strings.Split(all.String(), "\n")
-	slices.Sort(lines)
-	return strings.Join(lines, "\n")
-}
-
 // restart starts the agents anew; nothing changes.
 func (x *trunked) restart(t *testing.T) {
 	rows, began := x.rows(t), time.Now()
@@ -331,8 +230,8 @@ func (x *trunked) restart(t *testing.T) {
 	if n := x.youngerThan(t, time.Since(began)); n != 0 {
 		t.Errorf("%d flows were changed", n)
 	}
-	if after := x.rows(t); after != rows {
-		t.Errorf("rows were changed from\n%s\nto\n%s", rows, after)
+	if after := x.rows(t); !same(rows, after) {
+		t.Errorf("rows were changed:\n%s", difference(rows, after))
 	}
 }
 
@@ -364,25 +263,11 @@ func (x *trunked) anotherVLAN(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	r.vlan = spareVLAN
-	if err := x.try(http.MethodPut, path+"/add_subports", attributes{"sub_ports": x.subPorts(r)}, nil); err != nil {
+	if err := x.try(http.MethodPut, path+"/add_subports", attributes{"sub_ports": subPorts(r)}, nil); err != nil {
 		t.Fatal(err)
 	}
 	x.address(t, r)
 	x.waitPort(t, r, "ACTIVE")
-}
-
-func (x *trunked) waitPort(t *testing.T, r *rider, want string) {
-	t.Helper()
-	got := ""
-	if !x.eventually(wired, func() bool {
-		p, err := ports.Get(x.ctx, x.l.Neutron(), r.port.ID).Extract()
-		if err == nil {
-			got = p.Status
-		}
-		return got == want
-	}) {
-		t.Errorf("the port on %s is %s, want %s", r.net.Name, got, want)
-	}
 }
 
 // ofTrunks are the names of what stands for a trunk on the switch.
