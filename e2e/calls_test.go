@@ -30,6 +30,9 @@ type call struct {
 	at, answered time.Time
 }
 
+// layer3 is the topic at which layer-3 agents ask the server, which are not what is looked at.
+const layer3 = "q-l3-plugin"
+
 // heartbeat is the call that an agent makes whether anything happens or not.
 const heartbeat = "report_state"
 
@@ -73,7 +76,7 @@ func (c *calls) take(p broker.Published) {
 		}
 		return
 	}
-	if host := hostOf(p.Connection); host > 0 && m.ReplyQ != "" {
+	if host := hostOf(p.Connection); host > 0 && m.ReplyQ != "" && !slices.Contains(p.Keys, layer3) {
 		c.open[m.ID] = len(c.list)
 		c.list = append(c.list, call{host: host, method: m.Method, at: p.At})
 	}
@@ -132,10 +135,10 @@ func peak(list []call) int {
 	return most
 }
 
-// synced is how long after a start the last question was answered, and for how long of that time the agent waited for the
-// server: while at least one question was open.
+// synced is how long after a time the last question was answered, and for how long since then agents waited for the server: while
+// at least one question was open.
 func synced(list []call, began time.Time) (after, waited time.Duration) {
-	var open time.Time // until when what is known so far was open
+	open := began // until when what is known so far was open
 	for _, x := range list {
 		if x.method == heartbeat || x.answered.IsZero() {
 			continue

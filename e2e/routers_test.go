@@ -155,7 +155,8 @@ func (r *routed) prepare(t *testing.T) {
 	list, err := r.l.CreatePorts(r.ctx, r.l.Host(2), lab.Port{NetworkID: two.ID}, 1)
 	must(err)
 	r.unplugged = list[0]
-	_, err = r.l.Host(2).Switch().Vsctl(r.ctx, "add-port", "br-int", tap(r.unplugged), "--", "set", "Interface", tap(r.unplugged), "type=internal")
+	_, err = r.l.Host(2).Switch().Vsctl(r.ctx, "add-port", "br-int", tap(r.unplugged), "--", "set", "Interface", tap(r.unplugged), "type=internal",
+		`mac="`+r.unplugged.MACAddress+`"`)
 	must(err)
 	must(r.l.WaitActive(r.ctx, r.a.PortID, r.b.PortID, r.beyond.PortID, parent.port.ID, sub.port.ID))
 	r.carrier.waitTrunk(t)

@@ -128,7 +128,7 @@ func runTrace(ctx context.Context, out, errs io.Writer, args []string, f traceFl
 		return err
 	}
 	defer sw.close()
-	doc := followed{Packet: fmt.Sprintf("%s from %s (%s) to %s (%s)", &packet, packet.Src, from, packet.Dst, to), Agent: h.Live}
+	doc := followed{Packet: fmt.Sprintf("%s from %s to %s", &packet, whose(packet.Src, from), whose(packet.Dst, to)), Agent: h.Live}
 	first := trace.Journey{From: from, To: to, Packet: packet}
 	if way != nil {
 		first.To = way.In
@@ -159,6 +159,14 @@ func runTrace(ctx context.Context, out, errs io.Writer, args []string, f traceFl
 		return quiet{2}
 	}
 	return err
+}
+
+// whose is an address and the port that has it, if it is one of this host.
+func whose(a netip.Addr, e *trace.End) string {
+	if e.Here() {
+		return fmt.Sprintf("%s (%s)", a, e)
+	}
+	return a.String()
 }
 
 // across is the way over a router, if the packet has to take one.
