@@ -10,6 +10,7 @@ import (
 	"net"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/openflow"
@@ -86,4 +87,29 @@ func TestABundleOfALostConnection(t *testing.T) {
 	if b.tracker.Known() || !after.closed {
 		t.Error("a connection without an answer is kept, and what the switch has is not known")
 	}
+}
+
+// A bridge is tried often however long it has been away: once its switch is back it waits for flows.
+func TestABridgeThatWasAwayForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var tried []time.Time
+		began := time.Now()
+		links := Supervised(func(context.Context, string) (*openflow.Conn, error) {
+			tried = append(tried, time.Now())
+			return nil, errors.New("nobody listens")
+		})(t.Context(), "br-int")
+		if l := <-links; l.Err == nil || l.Conn != nil {
+			t.Errorf("a link of nobody: %+v", l)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		for i, at := range tried {
+			if i > 0 && at.Sub(tried[i-1]) > 250*time.Millisecond {
+				t.Fatalf("nobody tried for %v, %v after the switch was lost", at.Sub(tried[i-1]), at.Sub(began))
+			}
+		}
+		if n := len(tried); n < 240 || n > 420 {
+			t.Errorf("%d attempts in a minute", n)
+		}
+	})
 }

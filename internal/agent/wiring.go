@@ -164,12 +164,16 @@ func (a *Agent) linkBridges(ctx context.Context) {
 	}
 }
 
+// switchPause is how long at most nobody tries to reach a bridge that is away. Its socket is on this host, so that an attempt
+// costs next to nothing, and until it is made the switch forwards nothing, though it may be back.
+const switchPause = 200 * time.Millisecond
+
 // Supervised keeps connections that dial makes, and is for [Config].Link.
 func Supervised(dial func(ctx context.Context, bridge string) (*openflow.Conn, error)) func(context.Context, string) <-chan Link {
 	return func(ctx context.Context, bridge string) <-chan Link {
 		s := &openflow.Supervisor{
 			Dial:     func(ctx context.Context) (*openflow.Conn, error) { return dial(ctx, bridge) },
-			MaxPause: time.Second,
+			MaxPause: switchPause,
 		}
 		from, to := s.Start(ctx), make(chan Link)
 		go func() {
