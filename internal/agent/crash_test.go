@@ -349,7 +349,7 @@ func rename(line string, name func(vlan uint16) string) string {
 }
 
 // givenNumbers are those of ports that the switch gave: not the same in every cloud.
-var givenNumbers = regexp.MustCompile(`(in_port=|output:|reg5=|set_field:)(?:[1-9]\d{3}\b|0x[0-9a-f]{3}\b)(,|$|->reg5|->pkt_mark)`)
+var givenNumbers = regexp.MustCompile(`(in_port=|output:|resubmit:|reg5=|set_field:)(?:[1-9]\d{3}\b|0x[0-9a-f]{3}\b)(,|$|->reg5|->pkt_mark)`)
 
 // pieces are a flow of the integration bridge without regard to VLANs. Of a flow that is part of conjunctions they are what it
 // matches and each of the conjunctions: who is a member of a group, and which groups are in force, is heard one by one.
@@ -609,7 +609,9 @@ func (h *crashHistory) fromStrangers(steady map[bridgeKey]openflow.Entry, before
 	}
 	for id, p := range h.truth.ports {
 		if p["admin_state_up"] == false || before.ports[id]["admin_state_up"] == false {
-			numbers[uint64(h.ovs.plugged(id))] = true
+			for _, n := range h.ovs.numbers(id) {
+				numbers[uint64(n)] = true
+			}
 		}
 	}
 	maps.DeleteFunc(steady, func(_ bridgeKey, e openflow.Entry) bool {

@@ -552,6 +552,19 @@ func (o *fakeOVS) plugged(port string) int {
 	return 0
 }
 
+// numbers are those of all interfaces that stand for a port: of a trunk's ports they are patches, too.
+func (o *fakeOVS) numbers(port string) []int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var all []int
+	for _, row := range o.rows["Interface"] {
+		if n := numberOf(row["ofport"]); n != nil && textOf(entriesOf(row["external_ids"])["iface-id"]) == port {
+			all = append(all, *n)
+		}
+	}
+	return all
+}
+
 // restart loses all flows and meters, as a switch that is started again.
 func (o *fakeOVS) restart() {
 	o.mu.Lock()

@@ -78,7 +78,7 @@ func (h *host) begin(b *ovsdb.Batch) {
 	h.compile(h.set.Settle(h.w.Everything()))
 }
 
-// restart is an agent that remembers what the last one wrote down.
+// restart is an agent that remembers what the last one wrote down. It does not know yet how many meters there can be.
 func (h *host) restart() {
 	memory, err := h.set.Remember()
 	if err != nil {
@@ -96,7 +96,12 @@ func (h *host) restart() {
 	h.set.Rows(all)
 	h.wants = map[world.Object]pipeline.Want{}
 	h.compile(h.set.Settle(h.w.Everything()))
+}
+
+// count has the switch say how many meters there can be.
+func (h *host) count() {
 	h.w.MaxMeters["br-int"] = 1000
+	h.settle()
 }
 
 func (h *host) compile(objects []world.Object) {
@@ -369,7 +374,7 @@ func TestAnyHistory(t *testing.T) {
 			case 7:
 				h.tell(s)
 			case 8:
-				h.settle()
+				h.count()
 			case 9:
 				if rapid.Bool().Draw(t, "restart") {
 					h.restart()
@@ -380,6 +385,7 @@ func TestAnyHistory(t *testing.T) {
 			}
 		}
 		h.tell(s)
+		h.count()
 		fresh := newHost(t)
 		for _, id := range slices.Sorted(maps.Keys(plugged)) {
 			fresh.plug(id)

@@ -259,6 +259,11 @@ func (q *QoS) Settle(changed []world.Object) []world.Object {
 		for id := range q.ports {
 			q.touched[id] = true
 		}
+		for _, id := range q.w.PortIDs() {
+			if q.notesMeters(id) { // also one that has no policy any more: what is written down waits for this
+				q.touched[id] = true
+			}
+		}
 	}
 	if len(q.touched) > 0 && q.hasUplinkQueues() {
 		q.own(uplinks) // whether they are still wanted may be known now
@@ -271,6 +276,16 @@ func (q *QoS) Settle(changed []world.Object) []world.Object {
 	out := slices.Collect(maps.Keys(q.dirty))
 	clear(q.dirty)
 	return out
+}
+
+// notesMeters says whether ids of meters are written down on a port.
+func (q *QoS) notesMeters(id string) bool {
+	vif := q.w.Port(id).VIF
+	if vif == nil {
+		return false
+	}
+	row := q.w.View.Port(vif.Port)
+	return row != nil && slices.ContainsFunc(slices.Collect(maps.Keys(row.OtherConfig)), hasDirection)
 }
 
 func (q *QoS) own(id string) { q.dirty[extension.Own(name, id)] = true }

@@ -91,6 +91,7 @@ func (h *host) do(s *server, f []string, line string) {
 		h.unplug(f[1])
 	case "restart":
 		h.restart()
+		h.count()
 	default:
 		h.t.Fatalf("what is %q?", line)
 	}
