@@ -9,13 +9,13 @@ PARITY = SCENARIO='$(SCENARIO)' RECORDINGS='$(RECORDINGS)' CGO_ENABLED=1 $(GO) t
 .PHONY: parity parity-fast parity-record parity-repeat
 
 parity: build ## play all scenarios with the Python agent and with Patchbay, compare (root; SCENARIO=regexp; RECORD=1 writes parity/testdata)
-	$(PARITY) -run 'TestParity$$' ./parity/live/
+	$(PARITY) -run 'TestScenariosAreDescribed|TestParity$$' ./parity/live/
 
 parity-fast: build ## play with Patchbay only, compare with the recordings (root; SCENARIO=regexp)
 	$(PARITY) -run 'TestAgainstRecordings$$' ./parity/live/
 
 parity-record: ## play with the Python agent and write parity/testdata (root; SCENARIO=regexp)
-	$(PARITY) -run 'TestRecord$$' ./parity/live/
+	$(PARITY) -run 'TestScenariosAreDescribed|TestRecord$$' ./parity/live/
 
 parity-repeat: ## play with the Python agent and compare with its recordings: what is noise? (root; SCENARIO=regexp)
 	$(PARITY) -run 'TestPythonAgainstRecordings$$' ./parity/live/

@@ -114,7 +114,7 @@ func trunkMoves() []*scenario {
 		}),
 		trunkStory("trunk-parent-off", "The parent of a trunk is switched off and on; its sub-port goes on.",
 			twoPorts, withB, []step{switched("A", false), check("off", "A=DOWN"), switched("A", true), check("on", "A=ACTIVE")}),
-		trunkStory("trunk-sub-port-off", "A sub-port is switched off and on.",
+		trunkStory("trunk-sub-port-off", "A sub-port is switched off and on; the parent of its trunk goes on.",
 			twoPorts, withB, []step{switched("B", false), check("off", "B=DOWN"), switched("B", true), check("on", "B=ACTIVE")}),
 		trunkStory("trunk-bridge-without-vm", "The bridge of a trunk is made, and no VM is ever plugged in.",
 			twoPorts, []step{trunk("T1", "A", subB), boundHere, trunkBridge(1, "T1"), goneForGood, check("nobody")}),
