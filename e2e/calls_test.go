@@ -135,23 +135,38 @@ func peak(list []call) int {
 	return most
 }
 
-// synced is how long after a time the last question was answered, and for how long since then agents waited for the server: while
-// at least one question was open.
+// synced is how long after a start the last question was answered, and for how long of that time the agent waited for the
+// server.
 func synced(list []call, began time.Time) (after, waited time.Duration) {
-	open := began // until when what is known so far was open
-	for _, x := range list {
-		if x.method == heartbeat || x.answered.IsZero() {
-			continue
+	answered := slices.DeleteFunc(slices.Clone(list), func(x call) bool { return x.answered.IsZero() })
+	for _, x := range answered {
+		if x.method != heartbeat {
+			after = max(after, x.answered.Sub(began))
 		}
-		from := x.at
-		if from.Before(open) {
-			from = open
-		}
-		if x.answered.After(from) {
-			waited += x.answered.Sub(from)
-			open = x.answered
-		}
-		after = max(after, x.answered.Sub(began))
 	}
-	return after, waited
+	return after, openFor(answered, began, began.Add(after))
+}
+
+// callTime is how long an agent waits for an answer before it asks again.
+const callTime = time.Minute
+
+// openFor is for how long of a time at least one question was open. The calls are in the order in which they were made.
+func openFor(list []call, from, to time.Time) (d time.Duration) {
+	for _, x := range list {
+		end := x.answered
+		if end.IsZero() {
+			end = x.at.Add(callTime)
+		}
+		if end.After(to) {
+			end = to
+		}
+		if x.at.After(from) {
+			from = x.at
+		}
+		if x.method != heartbeat && end.After(from) {
+			d += end.Sub(from)
+			from = end
+		}
+	}
+	return d
 }

@@ -285,13 +285,17 @@ func (r *routed) brokerDown(t *testing.T) {
 			}
 		}
 		noticed := time.Now()
-		var left []string
-		if !r.eventually(back, func() bool { left = r.missing(); return len(left) == 0 }) {
-			t.Errorf("not in place %v after the broker was back: %v", back, left)
+		place := func(missing func() []string) time.Duration {
+			var left []string
+			if !r.eventually(back, func() bool { left = missing(); return len(left) == 0 }) {
+				t.Errorf("not in place %v after the broker was back: %v", back, left)
+			}
+			return time.Since(noticed)
 		}
-		row.heal = time.Since(noticed)
-		_, waited := synced(r.calls.since(noticed.Add(-back), 0), noticed)
-		row.note = fmt.Sprintf("%.1f s of it a question of an agent's was open at the server", waited.Seconds())
+		limits := place(r.limitsMissing)
+		row.heal = place(r.portsMissing)
+		waited := openFor(r.calls.since(noticed.Add(-back), 0), noticed, time.Now())
+		row.note = fmt.Sprintf("mark and meters after %.1f s; for %.1f s questions were open at the server", limits.Seconds(), waited.Seconds())
 		if row.heal-waited > inTime && r.agent == lab.Patchbay {
 			t.Errorf("in place after %v, of which the server took %v for answers; wanted %v", row.heal, waited, inTime)
 		}
@@ -299,9 +303,8 @@ func (r *routed) brokerDown(t *testing.T) {
 	})
 }
 
-// missing is what of the orders of brokerDown is not in place.
-func (r *routed) missing() []string {
-	r.wait(100 * time.Millisecond) // each look costs the server's only worker some time
+// limitsMissing is what of the changed policies is not in place.
+func (r *routed) limitsMissing() []string {
 	var out []string
 	if !strings.Contains(strings.Join(r.flows(r.l.Host(2))["br-int"], "\n"), "set_field:14->ip_dscp") {
 		out = append(out, "the mark of the sub-port")
@@ -312,6 +315,13 @@ func (r *routed) missing() []string {
 			out = append(out, "the meter on "+h.Name())
 		}
 	}
+	return out
+}
+
+// portsMissing is which of the new ports the server does not take for wired.
+func (r *routed) portsMissing() []string {
+	r.wait(500 * time.Millisecond) // each look costs the server's only worker some time
+	var out []string
 	for what, id := range map[string]string{"the sub-port": r.spare.port.ID, "the port plugged in": r.unplugged.ID} {
 		if p, err := ports.Get(r.ctx, r.l.Neutron(), id).Extract(); err != nil || p.Status != "ACTIVE" {
 			out = append(out, what)
