@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
@@ -60,8 +59,8 @@ func (a *Agent) heard(err error) {
 		a.filters.retries.hasten(now)
 		a.extensions.retries.hasten(now)
 		a.tunnelRetries.hasten(now)
-		if a.ports.telling { // it is in one of the server's pauses
-			a.ports.telling = false
+		if len(a.ports.onWay) > 0 { // in one of the server's pauses
+			a.ports.noReport()
 			a.ports.report++
 		}
 	case err == nil && now.Sub(d.failed[noDatabase].at) > databaseTime:
@@ -74,7 +73,7 @@ func (a *Agent) heard(err error) {
 // askDatabase asks whether the server has its database, while that is away or a report takes long.
 func (a *Agent) askDatabase(ctx context.Context) {
 	d := &a.database
-	if a.versions == nil || d.asking || !d.away && !a.ports.telling {
+	if a.versions == nil || d.asking || !d.away && len(a.ports.onWay) == 0 {
 		return
 	}
 	if time.Now().Before(d.at) {
@@ -109,9 +108,7 @@ func (a *Agent) reportBegins(now time.Time) {
 // cameLate takes the outcome of a report that was given up. What it said may not be true any more, and it may have come after what
 // was told since: then that is told again.
 func (a *Agent) cameLate(e toldAbout) {
-	for _, id := range slices.Concat(e.update.Up, e.update.Down, []string{e.off}) {
-		if id != "" {
-			a.ports.changed[id] = true
-		}
+	for _, id := range e.ports() {
+		a.ports.changed[id] = true
 	}
 }

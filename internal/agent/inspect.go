@@ -172,7 +172,7 @@ func (a *Agent) reasons(s *inspect.Status) []string {
 			say("extension %s waits for %s", e.Name(), count(n, "answer"))
 		}
 	}
-	if len(out) == 0 && (a.wiring.applying || a.ports.asking+a.ports.checking > 0 || a.ports.telling || a.filters.asking+a.filters.checking > 0) {
+	if len(out) == 0 && (a.wiring.applying || a.ports.asking+a.ports.checking > 0 || len(a.ports.onWay) > 0 || a.filters.asking+a.filters.checking > 0) {
 		say("changes are on their way")
 	}
 	return out

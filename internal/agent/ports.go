@@ -24,16 +24,20 @@ type ports struct {
 	// groups bounds how many ports are asked about together with one whose question was refused.
 	groups map[string]int
 
-	changed   map[string]bool // ports whose status may have to be told
-	told      map[string]told // what the server has confirmed
-	telling   bool
-	report    int // the number of the one that counts; those before it were given up
+	changed map[string]bool // ports whose status may have to be told
+	told    map[string]told // what the server has confirmed
+	// telling: a report of what the server does not know is on its way. refreshing: one that has it send forwarding entries is,
+	// which may take it long, and nothing new has to wait for. A port is in one report at a time, so that none overtakes another.
+	telling, refreshing bool
+	onWay               map[string]bool // ports in these reports
+
+	report    int // the number of those that count; those before it were given up
 	lines     map[string]*timeline
 	refreshed bool // the first reports are through; the server has sent everything it knows
 }
 
 func newPorts() ports {
-	return ports{perCall: firstPerCall, retries: retries[string]{}, groups: map[string]int{}, changed: map[string]bool{}, told: map[string]told{}, lines: map[string]*timeline{}}
+	return ports{perCall: firstPerCall, retries: retries[string]{}, groups: map[string]int{}, changed: map[string]bool{}, told: map[string]told{}, onWay: map[string]bool{}, lines: map[string]*timeline{}}
 }
 
 // told is a status that the server knows, of one incarnation of a port.
@@ -93,6 +97,7 @@ type (
 	toldAbout struct {
 		update neutron.DeviceUpdate
 		off    string          // of a single report, of a port that is off
+		check  bool            // of what was told before
 		at     map[string]told // what is told, but for the status
 		count  int             // of checks
 		report int             // its number
@@ -228,20 +233,30 @@ func (a *Agent) answered(e askedAbout) {
 	a.world.Ports(e.ids, e.found)
 }
 
-// reportPorts tells the server about ports whose status it does not know yet. A port is up when everything it wants is in
-// place, and not before.
+// reportPorts tells the server about ports whose status it does not know yet, and about those whose networks' forwarding entries
+// it is to send again.
 func (a *Agent) reportPorts(ctx context.Context) {
-	if a.versions == nil || a.ports.telling || a.database.away {
+	if a.versions == nil || a.database.away {
 		return
 	}
 	now := time.Now()
-	e := toldAbout{at: map[string]told{}, count: a.resyncing.count, report: a.ports.report}
+	if !a.ports.telling {
+		a.tell(ctx, a.news(now), now)
+	}
+	if !a.ports.refreshing {
+		a.tell(ctx, a.again(now), now)
+	}
+}
+
+// news is a report of what the server does not know yet. A port is up when everything it wants is in place, and not before.
+func (a *Agent) news(now time.Time) toldAbout {
+	e := toldAbout{at: map[string]told{}}
 	for _, id := range slices.Sorted(maps.Keys(a.ports.changed)) {
 		want, vif, ready := a.portStatus(id, now)
 		before := a.ports.told[id]
 		again := want == up && before.status == up && vif == before.vif && (a.takenDown(id, before) || a.onNewTunnels(id, before))
 		switch {
-		case !ready || a.ports.retries.waiting(id, now):
+		case !ready || a.ports.onWay[id] || a.ports.retries.waiting(id, now):
 			continue
 		case again:
 			if l := a.ports.lines[id]; l.answered != l.plugged {
@@ -268,30 +283,66 @@ func (a *Agent) reportPorts(ctx context.Context) {
 			e.update.Down = append(e.update.Down, id)
 		}
 	}
-	refresh := a.refreshers(now)
-	if len(refresh) > 0 && a.mayCheck(now) {
-		for _, id := range refresh {
-			if p := a.world.Port(id); !slices.Contains(slices.Concat(e.update.Up, e.update.Down), id) && len(e.update.Up) < a.cfg.PortsPerReport {
-				e.at[id] = a.toldNow(id, p.VIF.Interface)
-				e.update.Up = append(e.update.Up, id)
-			}
+	if len(e.update.Up)+len(e.update.Down) > 0 {
+		e.off = ""
+	}
+	e.update.RefreshTunnels = a.wantsRefresh(e.update.Up)
+	return e
+}
+
+// again is a report of what the server knows, for what it does then.
+func (a *Agent) again(now time.Time) toldAbout {
+	e := toldAbout{at: map[string]told{}, check: true}
+	if ids := a.refreshers(now); len(ids) > 0 && a.mayCheck(now) {
+		e.update.Up, e.update.RefreshTunnels = ids, true
+		for _, id := range ids {
+			e.at[id] = a.toldNow(id, a.world.Port(id).VIF.Interface)
 		}
 	}
-	if len(e.update.Up)+len(e.update.Down) == 0 && e.off == "" {
+	return e
+}
+
+// ports are those that a report is about.
+func (e *toldAbout) ports() []string {
+	ids := slices.Concat(e.update.Up, e.update.Down)
+	if e.off != "" {
+		ids = append(ids, e.off)
+	}
+	return ids
+}
+
+// tell makes a report, if there is something to say.
+func (a *Agent) tell(ctx context.Context, e toldAbout, now time.Time) {
+	ids := e.ports()
+	if len(ids) == 0 {
 		return
 	}
-	e.update.RefreshTunnels = len(refresh) > 0 || a.wantsRefresh(e.update.Up)
-	a.ports.telling = true
-	a.reportBegins(now)
+	for _, id := range ids {
+		a.ports.onWay[id] = true
+	}
+	if !a.ports.telling && !a.ports.refreshing {
+		a.reportBegins(now)
+	}
+	if e.check {
+		a.ports.refreshing = true
+	} else {
+		a.ports.telling = true
+	}
+	e.count, e.report = a.resyncing.count, a.ports.report
 	a.work.Go(func() {
-		if len(e.update.Up)+len(e.update.Down) > 0 {
-			e.off = ""
-			e.result, e.err = a.server.UpdateDevices(ctx, e.update)
-		} else {
+		if e.off != "" {
 			_, e.err = a.server.DeviceDown(ctx, e.off)
+		} else {
+			e.result, e.err = a.server.UpdateDevices(ctx, e.update)
 		}
 		a.inbox.put(e)
 	})
+}
+
+// noReport says that no report is on its way any more that counts.
+func (p *ports) noReport() {
+	p.telling, p.refreshing = false, false
+	clear(p.onWay)
 }
 
 // portStatus is what the server should know about a port, and whether it is true already.
@@ -378,7 +429,14 @@ func (a *Agent) wantsRefresh(ids []string) bool {
 
 func (a *Agent) reportedPorts(e toldAbout) {
 	if e.report == a.ports.report {
-		a.ports.telling = false
+		if e.check {
+			a.ports.refreshing = false
+		} else {
+			a.ports.telling = false
+		}
+		for _, id := range e.ports() {
+			delete(a.ports.onWay, id)
+		}
 	} else if e.err != nil {
 		return
 	} else {
@@ -410,7 +468,7 @@ func (a *Agent) reportedPorts(e toldAbout) {
 	}
 	confirm(e.update.Up, up)
 	if e.err == nil && e.update.RefreshTunnels {
-		a.refreshed(slices.DeleteFunc(slices.Clone(e.update.Up), func(id string) bool { return failed[id] }), e.count)
+		a.refreshed(e, failed)
 	}
 	confirm(e.update.Down, down)
 	if e.err != nil || len(failed) > 0 {

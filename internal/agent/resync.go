@@ -16,7 +16,7 @@ import (
 // After a broker's restart every host of a region has missed news at the same moment, so what is known is checked with
 // moderation: from a random moment within spread on, one question about ports and one about filters at a time, and not
 // more of them than the bucket lets through. What is known stays in force meanwhile. What is not known, such as a port that
-// was just plugged in, is not part of a check: it is asked for at once, whatever else goes on.
+// was just plugged in, is not part of a check: it is asked for and reported at once, whatever else goes on.
 type resyncing struct {
 	at     time.Time // of the next check; zero when none is due
 	bucket bucket
@@ -85,6 +85,9 @@ func (a *Agent) refreshers(now time.Time) []string {
 			continue
 		}
 		taken[p.Wiring.Segment] = true
+		if a.ports.onWay[id] {
+			continue
+		}
 		if a.ports.retries.waiting(id, now) {
 			a.wakeUp(a.ports.retries[id].at)
 			continue
@@ -100,14 +103,14 @@ func (a *Agent) refreshers(now time.Time) []string {
 }
 
 // refreshed takes that the server was asked for the forwarding entries of the ports' networks, unless that was before news
-// were missed.
-func (a *Agent) refreshed(ids []string, count int) {
-	if count != a.resyncing.count {
+// were missed. A port may be gone since.
+func (a *Agent) refreshed(e toldAbout, failed map[string]bool) {
+	if e.count != a.resyncing.count {
 		return
 	}
-	for _, id := range ids {
-		if p := a.world.Port(id); p != nil {
-			delete(a.resyncing.networks, p.Wiring.Segment)
+	for _, id := range e.update.Up {
+		if !failed[id] {
+			delete(a.resyncing.networks, e.at[id].segment)
 		}
 	}
 }

@@ -212,17 +212,49 @@ func TestForwardingEntriesAreAskedForOnceANetwork(t *testing.T) {
 			ovs.plug(string(rune('1'+i)), 0, 10+i)
 		}
 		wait(time.Minute)
-		r.up = nil
+		r.said()
 		a.inbox.put(messaging.Gap{})
 		wait(time.Minute)
-		if want := []string{"refresh [1 2]"}; !slices.Equal(r.up, want) {
-			t.Errorf("after a gap %v, want %v", r.up, want)
+		if got, want := r.said(), []string{"refresh [1 2]"}; !slices.Equal(got, want) {
+			t.Errorf("after a gap %v, want %v", got, want)
 		}
-		r.up = nil
+		r.said()
 		a.inbox.put(reported{status: neutron.StatusRevived})
 		wait(time.Minute)
-		if want := []string{"refresh [1 2]"}; !slices.Equal(r.up, want) || !a.inSync() {
-			t.Errorf("revived: %v, want %v; in sync %v", r.up, want, a.inSync())
+		if got, want := r.said(), []string{"refresh [1 2]"}; !slices.Equal(got, want) || !a.inSync() {
+			t.Errorf("revived: %v, want %v; in sync %v", got, want, a.inSync())
+		}
+	})
+}
+
+// A server that takes long to send forwarding entries again does not make a new port wait for its report. One of the ports whose
+// networks it is about does wait: the server must not hear of its end before that.
+func TestANewPortDoesNotWaitForForwardingEntries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &reports{}
+		a, ovs, stop := tunnelled(t, func(below *region) Broker { r.region = below; return r })
+		defer stop()
+		wait(time.Second)
+		ovs.plug("1", 0, 10)
+		ovs.plug("2", 0, 11)
+		wait(time.Minute)
+		r.said()
+		r.took = 20 * time.Second
+		a.inbox.put(messaging.Gap{})
+		wait(3 * time.Second)
+		ovs.plug("4", 0, 12)
+		wait(time.Second)
+		if got, want := r.said(), []string{"refresh [1 2]", "[4]"}; !slices.Equal(got, want) {
+			t.Errorf("while the server is busy %v, want %v", got, want)
+		}
+		ovs.unplug("2")
+		wait(time.Second)
+		if got := r.said(); len(got) > 0 {
+			t.Errorf("reported beside a report about the same port: %v", got)
+		}
+		wait(20 * time.Second)
+		if got, want := r.said(), []string{"[] down [2]"}; !slices.Equal(got, want) {
+			t.Errorf("afterwards %v, want %v", got, want)
 		}
 	})
 }
@@ -268,19 +300,41 @@ func tunnelled(t *testing.T, before func(*region) Broker) (*Agent, *fakeOVS, fun
 	}
 }
 
-// reports notes which ports are reported up.
+// reports notes which ports are reported. It may take its time for those that have it send forwarding entries.
 type reports struct {
 	*region
-	up []string
+	mu   sync.Mutex
+	up   []string
+	took time.Duration
+}
+
+// said are the reports since it was called last.
+func (r *reports) said() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := r.up
+	r.up = nil
+	return out
 }
 
 func (r *reports) Call(ctx context.Context, t messaging.Target, method string, args, result any) error {
 	if all, _ := args.(map[string]any); method == "update_device_list" {
 		text := fmt.Sprint(all["devices_up"])
-		if all["refresh_tunnels"] == true {
+		if gone := fmt.Sprint(all["devices_down"]); gone != "[]" {
+			text += " down " + gone
+		}
+		refresh := all["refresh_tunnels"] == true
+		if refresh {
 			text = "refresh " + text
 		}
+		r.mu.Lock()
 		r.up = append(r.up, text)
+		r.mu.Unlock()
+		if refresh {
+			if err := sleep(ctx, r.took); err != nil {
+				return err
+			}
+		}
 	}
 	return r.region.Call(ctx, t, method, args, result)
 }

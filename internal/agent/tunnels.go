@@ -68,7 +68,7 @@ const fdbGrace = 30 * time.Second
 
 // inSync says whether everything that the server could tell us at first has been told, and everything that we had to tell.
 func (a *Agent) inSync() bool {
-	if a.versions == nil || !a.switchUp || a.ports.asking+a.ports.checking > 0 || a.ports.telling || len(a.ports.changed) > 0 || a.wiring.applying ||
+	if a.versions == nil || !a.switchUp || a.ports.asking+a.ports.checking > 0 || len(a.ports.onWay) > 0 || len(a.ports.changed) > 0 || a.wiring.applying ||
 		a.filters.asking+a.filters.checking > 0 || !a.resyncing.at.IsZero() || len(a.resyncing.networks) > 0 || !a.world.Complete() ||
 		!a.extensions.idle() {
 		return false
