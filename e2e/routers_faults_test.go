@@ -269,6 +269,7 @@ func (r *routed) brokerDown(t *testing.T) {
 		}
 		// It may take the server until it has its broker back.
 		ordered := make(chan error, 3)
+		r.dscp = 14
 		go func() { ordered <- r.tryRule(r.inherited, attributes{"dscp_mark": 14}) }()
 		go func() { ordered <- r.tryRule(r.rate, attributes{"max_kpps": 20, "direction": "egress"}) }()
 		go func() {
@@ -306,7 +307,7 @@ func (r *routed) brokerDown(t *testing.T) {
 // limitsMissing is what of the changed policies is not in place.
 func (r *routed) limitsMissing() []string {
 	var out []string
-	if !strings.Contains(strings.Join(r.flows(r.l.Host(2))["br-int"], "\n"), "set_field:14->ip_dscp") {
+	if !strings.Contains(strings.Join(r.flows(r.l.Host(2))["br-int"], "\n"), fmt.Sprintf("set_field:%d->ip_dscp", r.dscp)) {
 		out = append(out, "the mark of the sub-port")
 	}
 	for _, n := range []int{2, 3} {

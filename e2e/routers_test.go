@@ -19,6 +19,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/networks"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/subnets"
+	"golang.org/x/sys/unix"
 
 	"github.com/patchbay-sdn/patchbay/lab"
 )
@@ -58,6 +59,7 @@ func TestRouters(t *testing.T) {
 	// Out the layer-3 agent may send such packets straight from the VM's host; back they come through the router's gateway.
 	r.run(t, "to the outside, IPv6 without translation", "3", func(t *testing.T) { r.northSouth(t, r.beyond.v6, physical) })
 	r.run(t, "floating address, in and out", "3", r.floating)
+	r.run(t, "marks of a VM and of a sub-port, behind the router", "2", r.marks)
 	if r.agent == lab.Patchbay {
 		r.run(t, "the operator's commands know router, trunk and limits", "1", r.explained)
 	}
@@ -78,6 +80,7 @@ func TestRouters(t *testing.T) {
 	})
 	r.handOver(t)
 	r.run(t, "between networks, after all that", "2", r.eastWest)
+	r.run(t, "marks, after all that", "2", r.marks)
 	r.run(t, "a VM moves to another host", "3", r.moves)
 }
 
@@ -93,6 +96,7 @@ type routed struct {
 	carrier      *carrier   // on host 2, a member of the first network and by its trunk of the third
 	rate         *qosRule   // of the policy of a and b
 	inherited    *qosRule   // of the policy of the sub-port's network
+	dscp         uint8      // the mark of that
 	spare        *rider     // a port that is no part of the trunk
 	unplugged    ports.Port // of host 2, which has an interface that is not known to be its
 	streams      []*streamRow
@@ -186,7 +190,8 @@ func (r *routed) limit(t *testing.T, parent *rider, n *network) {
 	r.give(t, r.a.PortID, mark)
 	r.give(t, r.b.PortID, mark)
 	r.give(t, parent.port.ID, r.policy(t, "packet_rate_limit_rule", attributes{"max_kpps": 12, "direction": "egress"}))
-	r.inherited = r.policy(t, "dscp_marking_rule", attributes{"dscp_mark": 10})
+	r.dscp = 10
+	r.inherited = r.policy(t, "dscp_marking_rule", attributes{"dscp_mark": r.dscp})
 	r.request(t, http.MethodPut, "networks/"+n.ID, attributes{"network": attributes{"qos_policy_id": r.inherited.policy}}, nil)
 }
 
@@ -330,6 +335,35 @@ func (r *routed) northSouth(t *testing.T, to, link string) {
 	r.marked(t, r.a, to, k, 20)
 	if wire.saw(k) == 0 {
 		t.Error("no packet was seen at the network node")
+	}
+}
+
+// marks looks at what a and the sub-port send to b, where it arrives.
+func (r *routed) marks(t *testing.T) {
+	p, err := openSocket(r.b.Netns, "eth0", unix.ETH_P_IP>>8|unix.ETH_P_IP<<8&0xff00)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]map[uint8]int{r.a.v4: {}, r.carrier.riders[1].ip(): {}}
+	go func() {
+		defer close(p.done)
+		buf := make([]byte, 2048)
+		for !p.stop.Load() {
+			if n, _, err := unix.Recvfrom(p.fd, buf, 0); err == nil && n >= 34 {
+				if by := got[netip.AddrFrom4([4]byte(buf[26:30])).String()]; by != nil {
+					by[buf[15]>>2]++
+				}
+			}
+		}
+	}()
+	for _, from := range []*vm{r.a, r.carrier.vm} {
+		r.marked(t, from, r.b.v4, r.token(), 20)
+	}
+	p.close()
+	for sender, want := range map[string]uint8{r.a.v4: 26, r.carrier.riders[1].ip(): r.dscp} {
+		if by := got[sender]; len(by) != 1 || by[want] < 20 {
+			t.Errorf("packets of %s by their marks: %v, want %d", sender, by, want)
+		}
 	}
 }
 
