@@ -261,7 +261,7 @@ func snapshotOf(h *lab.Host) string { return h.Dir() + "/agent/state/patchbay.sn
 // first host's figures count: it is the one with many ports.
 func (x *faults) restart(crash bool) {
 	began := make([]time.Time, 2)
-	done := x.pythonSays(pythonTakenOver, x.l.Hosts()...)
+	done := x.pythonSays(x.t, pythonTakenOver, x.l.Hosts()...)
 	x.eachHost(x.t, func(h *lab.Host) error {
 		if crash {
 			if err := h.KillAgent(); err != nil {

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/lab"
@@ -35,7 +36,7 @@ func (x *faults) handOver() {
 			x.fault("agents stopped and started", figures, func() { x.restart(false) })
 			x.fault("agents killed -9 and started", figures, func() { x.restart(true) })
 			x.fault("ovs-vswitchd killed -9", figures, func() {
-				done := x.pythonSays(pythonRestored, x.l.Host(1))
+				done := x.pythonSays(x.t, pythonRestored, x.l.Host(1))
 				x.switchDies()
 				done()
 				x.eventually(settled, func() bool { return x.calls.calm(rest) })
@@ -100,7 +101,7 @@ func (x *faults) third() {
 // hand gives both hosts to the other agent.
 func (x *faults) hand(kind lab.AgentKind) {
 	x.filtered.agent = kind
-	done := x.pythonSays(pythonTakenOver, x.l.Hosts()...)
+	done := x.pythonSays(x.t, pythonTakenOver, x.l.Hosts()...)
 	x.startAgents(x.t, kind)
 	if kind == lab.Python {
 		done()
@@ -119,7 +120,8 @@ const (
 const startTime = 10 * time.Minute
 
 // pythonSays returns a function that waits until the Python agents of hosts have logged something from now on.
-func (x *faults) pythonSays(what string, hosts ...*lab.Host) func() {
+func (c *cloud) pythonSays(t *testing.T, what string, hosts ...*lab.Host) func() {
+	t.Helper()
 	said := func(h *lab.Host) int { return strings.Count(tail(h.AgentLog(lab.Python), 0), what) }
 	before := make([]int, len(hosts))
 	for i, h := range hosts {
@@ -127,8 +129,8 @@ func (x *faults) pythonSays(what string, hosts ...*lab.Host) func() {
 	}
 	return func() {
 		for i, h := range hosts {
-			if !x.eventually(startTime, func() bool { x.wait(time.Second); return said(h) > before[i] }) {
-				x.t.Errorf("the Python agent on %s has not said %q after %v", h.Name(), what, startTime)
+			if !c.eventually(startTime, func() bool { c.wait(time.Second); return said(h) > before[i] }) {
+				t.Errorf("the Python agent on %s has not said %q after %v", h.Name(), what, startTime)
 			}
 		}
 	}
