@@ -57,6 +57,7 @@ type policy struct {
 	label    string // its name
 	revision int64
 	known    bool // the server has told it, or that there is none
+	pushed   bool // since it is asked for
 	ports    map[string]bool
 }
 
@@ -108,6 +109,8 @@ func (q *QoS) Push(p *neutron.Push) error {
 	return nil
 }
 
+// pushPolicy takes what was pushed about a policy. It settles no question: a push has the revision of before the change that it
+// tells, so of two changes that the server makes at once the older may come last, and nothing tells it from the newer one.
 func (q *QoS) pushPolicy(o neutron.Primitive) error {
 	var p neutron.QosPolicy
 	if err := o.Decode(neutron.KindQosPolicy, &p); err != nil {
@@ -115,6 +118,7 @@ func (q *QoS) pushPolicy(o neutron.Primitive) error {
 	}
 	if have := q.policies[p.ID]; have != nil && (!have.known || p.Revision >= have.revision) {
 		q.learn(p.ID, &p)
+		have.pushed = q.missing[policyItem(p.ID)]
 	}
 	return nil
 }
@@ -159,7 +163,6 @@ func (q *QoS) portsOf(network string) (ids []string, unknown bool) {
 // learn takes what the server says about a policy; nil if there is none.
 func (q *QoS) learn(id string, p *neutron.QosPolicy) {
 	have := q.policies[id]
-	delete(q.missing, policyItem(id))
 	have.known, have.rules = true, nil
 	if p != nil {
 		have.rules, have.label, have.revision = p.Rules, p.Name, p.Revision
@@ -176,8 +179,8 @@ func policyItem(id string) extension.Item {
 // Doubt implements extension.Extension. Networks about which there was no push need not be asked for: ports, which are asked
 // for again, tell their network's policy.
 func (q *QoS) Doubt() {
-	for id := range q.policies {
-		q.missing[policyItem(id)] = true
+	for id, p := range q.policies {
+		q.missing[policyItem(id)], p.pushed = true, false
 	}
 	for id := range q.networks {
 		if here, _ := q.portsOf(id); len(here) == 0 {
@@ -199,26 +202,30 @@ func (q *QoS) Missing() []extension.Item {
 	})
 }
 
-// Answer implements extension.Extension. What was pushed since the question left is newer.
+// Answer implements extension.Extension. What was pushed since the question left is newer, unless the answer's revision says
+// otherwise; then the question is asked again, and its answer counts.
 func (q *QoS) Answer(kind neutron.Kind, asked []string, found []neutron.Primitive) error {
 	if kind == neutron.KindNetwork {
 		return q.answerNetworks(asked, found)
 	}
 	policies, err := neutron.DecodeAll[neutron.QosPolicy](kind, found)
+	told := map[string]*neutron.QosPolicy{}
 	for i := range policies {
-		if p := &policies[i]; q.missing[policyItem(p.ID)] {
-			q.learn(p.ID, p)
-		}
-	}
-	if err != nil {
-		return err // one of those that were asked for cannot be read; it is asked for again
+		told[policies[i].ID] = &policies[i]
 	}
 	for _, id := range asked {
-		if q.missing[policyItem(id)] {
-			q.learn(id, nil)
+		have, p := q.policies[id], told[id]
+		switch {
+		case !q.missing[policyItem(id)], p == nil && err != nil: // one that cannot be read is asked for again
+		case have.pushed && (p == nil || p.Revision <= have.revision):
+			have.pushed = false
+		default:
+			delete(q.missing, policyItem(id))
+			have.pushed = false
+			q.learn(id, p)
 		}
 	}
-	return nil
+	return err
 }
 
 func (q *QoS) answerNetworks(asked []string, found []neutron.Primitive) error {

@@ -4,12 +4,14 @@ package qos_test
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 )
@@ -121,4 +123,52 @@ func (h *host) ask(s *server, base, f []string) []string {
 	}
 	h.t.Fatalf("what is %q?", f)
 	return nil
+}
+
+// Two rules of a policy are changed at once while the agent asks: both pushes have the revision of before, and the one that comes last
+// does not know of the other change. The answer does, whenever it comes.
+func TestPushesThatOvertakeEachOther(t *testing.T) {
+	const mark, rate = "QosDscpMarkingRule", "QosPacketRateLimitRule"
+	rules := func(dscp, kpps int) []rule {
+		return []rule{
+			{mark, fmt.Sprintf(`{"dscp_mark":%d}`, dscp)},
+			{rate, fmt.Sprintf(`{"max_kpps":%d,"direction":"egress"}`, kpps)},
+		}
+	}
+	for _, order := range []string{"answer first", "answer between", "answer last", "answer of before"} {
+		t.Run(order, func(t *testing.T) {
+			h := newHost(t)
+			s := &server{
+				revision: 5, policies: map[string][]rule{"q": rules(10, 1)}, networks: map[string]string{}, told: map[string][]string{},
+				ports: map[string]*facts{"1": {Network: "n", Owner: "compute:nova", Policy: "q", Up: true, revision: 1}},
+			}
+			h.plug("1")
+			h.tell(s)
+			item := extension.Item{Kind: neutron.KindQosPolicy, ID: "q"}
+			older := *s
+			older.policies = map[string][]rule{"q": rules(20, 1)} // of the change that was told last
+			newer := *s
+			newer.policies = map[string][]rule{"q": rules(20, 2)}
+			before := *s
+			s.revision, s.policies = 7, newer.policies
+
+			h.set.Doubt()
+			answers := map[string]int{"answer first": 0, "answer between": 1, "answer last": 2, "answer of before": 2}[order]
+			for i, at := range []*server{&newer, &older, nil} {
+				if i == answers && order == "answer of before" {
+					h.answer(item, &before)
+				} else if i == answers {
+					h.answer(item, s)
+				}
+				if at != nil {
+					h.push(neutron.KindQosPolicy, at.policy("q"))
+				}
+			}
+			h.tell(s)
+			got := strings.Join(h.set.Explain(world.Object{Kind: world.KindPort, ID: "1"}), "; ")
+			if !strings.Contains(got, "DSCP 20") || !strings.Contains(got, "at most 2000 packets/s") {
+				t.Error(got)
+			}
+		})
+	}
 }
