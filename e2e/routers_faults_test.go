@@ -274,10 +274,11 @@ func (r *routed) brokerDown(t *testing.T) {
 		if err := r.l.Host(2).PlugMany(r.ctx, []ports.Port{r.unplugged}); err != nil {
 			t.Fatal(err)
 		}
-		// It may take the server until it has its broker back.
-		ordered := make(chan error, 3)
-		r.dscp = 14
+		// It may take the server until it has its broker back, and then tell of changes to one policy in any order.
+		ordered := make(chan error, 4)
+		r.dscp, r.subs = 46, 14
 		go func() { ordered <- r.tryRule(r.inherited, attributes{"dscp_mark": 14}) }()
+		go func() { ordered <- r.tryRule(r.mark, attributes{"dscp_mark": 46}) }()
 		go func() { ordered <- r.tryRule(r.rate, attributes{"max_kpps": 20, "direction": "egress"}) }()
 		go func() {
 			ordered <- r.try(http.MethodPut, "trunks/"+r.carrier.trunk+"/add_subports", attributes{"sub_ports": subPorts(r.spare)}, nil)
@@ -314,11 +315,17 @@ func (r *routed) brokerDown(t *testing.T) {
 // limitsMissing is what of the changed policies is not in place.
 func (r *routed) limitsMissing() []string {
 	var out []string
-	if !strings.Contains(strings.Join(r.flows(r.l.Host(2))["br-int"], "\n"), fmt.Sprintf("set_field:%d->ip_dscp", r.dscp)) {
+	marks := func(h *lab.Host, dscp uint8) bool {
+		return strings.Contains(strings.Join(r.flows(h)["br-int"], "\n"), fmt.Sprintf("set_field:%d->ip_dscp", dscp))
+	}
+	if !marks(r.l.Host(2), r.subs) {
 		out = append(out, "the mark of the sub-port")
 	}
 	for _, n := range []int{2, 3} {
 		h := r.l.Host(n)
+		if !marks(h, r.dscp) {
+			out = append(out, "the mark on "+h.Name())
+		}
 		if !strings.Contains(strings.Join(r.meters(h), "\n"), "rate=20000") {
 			out = append(out, "the meter on "+h.Name())
 		}

@@ -94,9 +94,9 @@ type routed struct {
 	floats       string     // address of b outside
 	a, b, beyond *vm        // of the first network on host 2, of the second on host 3, and outside on host 3
 	carrier      *carrier   // on host 2, a member of the first network and by its trunk of the third
-	rate         *qosRule   // of the policy of a and b
+	mark, rate   *qosRule   // of the policy of a and b
 	inherited    *qosRule   // of the policy of the sub-port's network
-	dscp         uint8      // the mark of that
+	dscp, subs   uint8      // the marks of these policies
 	spare        *rider     // a port that is no part of the trunk
 	unplugged    ports.Port // of host 2, which has an interface that is not known to be its
 	streams      []*streamRow
@@ -181,17 +181,17 @@ func (r *routed) prepare(t *testing.T) {
 // packets, and the network of its sub-port a mark.
 func (r *routed) limit(t *testing.T, parent *rider, n *network) {
 	t.Helper()
-	mark := r.policy(t, "dscp_marking_rule", attributes{"dscp_mark": 26})
-	r.rate = r.addRule(t, mark.policy, "packet_rate_limit_rule", attributes{"max_kpps": 10, "direction": "egress"})
-	r.addRule(t, mark.policy, "packet_rate_limit_rule", attributes{"max_kpps": 11, "direction": "ingress"})
+	r.dscp, r.subs = 26, 10
+	r.mark = r.policy(t, "dscp_marking_rule", attributes{"dscp_mark": r.dscp})
+	r.rate = r.addRule(t, r.mark.policy, "packet_rate_limit_rule", attributes{"max_kpps": 10, "direction": "egress"})
+	r.addRule(t, r.mark.policy, "packet_rate_limit_rule", attributes{"max_kpps": 11, "direction": "ingress"})
 	for _, direction := range []string{"egress", "ingress"} {
-		r.addRule(t, mark.policy, "bandwidth_limit_rule", attributes{"max_kbps": 100_000, "max_burst_kbps": 80_000, "direction": direction})
+		r.addRule(t, r.mark.policy, "bandwidth_limit_rule", attributes{"max_kbps": 100_000, "max_burst_kbps": 80_000, "direction": direction})
 	}
-	r.give(t, r.a.PortID, mark)
-	r.give(t, r.b.PortID, mark)
+	r.give(t, r.a.PortID, r.mark)
+	r.give(t, r.b.PortID, r.mark)
 	r.give(t, parent.port.ID, r.policy(t, "packet_rate_limit_rule", attributes{"max_kpps": 12, "direction": "egress"}))
-	r.dscp = 10
-	r.inherited = r.policy(t, "dscp_marking_rule", attributes{"dscp_mark": r.dscp})
+	r.inherited = r.policy(t, "dscp_marking_rule", attributes{"dscp_mark": r.subs})
 	r.request(t, http.MethodPut, "networks/"+n.ID, attributes{"network": attributes{"qos_policy_id": r.inherited.policy}}, nil)
 }
 
@@ -360,7 +360,7 @@ func (r *routed) marks(t *testing.T) {
 		r.marked(t, from, r.b.v4, r.token(), 20)
 	}
 	p.close()
-	for sender, want := range map[string]uint8{r.a.v4: 26, r.carrier.riders[1].ip(): r.dscp} {
+	for sender, want := range map[string]uint8{r.a.v4: r.dscp, r.carrier.riders[1].ip(): r.subs} {
 		if by := got[sender]; len(by) != 1 || by[want] < 20 {
 			t.Errorf("packets of %s by their marks: %v, want %d", sender, by, want)
 		}
