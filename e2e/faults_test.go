@@ -117,6 +117,7 @@ func newFaults(ctx context.Context, t *testing.T, count int) *faults {
 	t.Cleanup(f.close)
 	x := &faults{t: t}
 	x.outage = outage(t)
+	f.l.Neutron().HTTPClient.Timeout += x.outage // without its broker the server answers some requests only when it is back
 	if err := x.calls.watch(ctx, f.l.Broker()); err != nil {
 		t.Fatal(err)
 	}

@@ -66,6 +66,7 @@ func (x *faults) without(a away) {
 		x.wait(200 * time.Millisecond) // each look costs the server's only worker some time
 	}
 	x.row.heal = time.Since(noticed)
+	x.slow(began, noticed)
 	if len(left) > 0 {
 		t.Errorf("not in place %v after it was back: %v", back, left)
 	} else if x.row.heal > inTime && x.agent == lab.Patchbay {
@@ -73,6 +74,21 @@ func (x *faults) without(a away) {
 	}
 	x.row.note = strings.TrimSpace(fmt.Sprintf("%s away for %.0f s, %.1f s until all of it was back", x.row.note, x.outage.Seconds(), noticed.Sub(began).Seconds()))
 	x.eventually(settled, func() bool { return x.calls.calm(rest) })
+}
+
+// slow tells which questions the server kept for long since something was back, and for how long in all.
+func (x *faults) slow(began, noticed time.Time) {
+	list := x.calls.since(began, 0)
+	for _, c := range list {
+		if c.answered.IsZero() || c.answered.Sub(c.at) > inTime/2 {
+			after := "not yet"
+			if !c.answered.IsZero() {
+				after = fmt.Sprintf("after %.1f s", c.answered.Sub(c.at).Seconds())
+			}
+			x.t.Logf("%.1f s after the return hv%d asked %s, answered %s", c.at.Sub(began).Seconds(), c.host, c.method, after)
+		}
+	}
+	x.row.note = fmt.Sprintf("%s for %.1f s of it questions were open at the server;", x.row.note, openFor(list, noticed, time.Now()).Seconds())
 }
 
 // order plugs a port in and another out, and where the server takes orders has it add a rule. The interfaces stay what they
