@@ -31,9 +31,6 @@ const (
 	// before the broker confirmed the request; if the request arrived nevertheless, its reply is waiting in our queue,
 	// and sending again would run the method twice on servers that do not recognise the repetition.
 	resendGrace = 500 * time.Millisecond
-	// nobodyPause separates, on average, attempts to call a topic that nobody listens to: after a restart of the broker we
-	// may be back before the servers, and a message that reaches no queue is lost.
-	nobodyPause = 500 * time.Millisecond
 )
 
 // Call runs a method on a server and waits for its result, which is decoded into result unless that is nil. Args must
@@ -122,6 +119,9 @@ func (c *Client) call(ctx context.Context, t Target, method string, args any) (*
 
 // exchange publishes a request and waits for the reply, over as many connections as it takes.
 func (c *Client) exchange(ctx context.Context, m *outgoing, replies chan *wire) (*wire, error) {
+	topic := m.exchange.name + " " + m.key
+	var lead chan struct{} // see silences
+	defer func() { c.silences.leave(topic, lead) }()
 	for {
 		s, err := c.session(ctx, true)
 		if err != nil {
@@ -134,10 +134,11 @@ func (c *Client) exchange(ctx context.Context, m *outgoing, replies chan *wire) 
 				return w, err
 			}
 			if dc.Acked() && !p.wasReturned(m.id) {
+				c.silences.heard(topic)
 				return c.answer(ctx, replies, nil)
 			}
 			if dc.Acked() {
-				if err := pause(ctx, time.Duration((0.5+c.cfg.Rand())*float64(nobodyPause))); err != nil {
+				if lead, err = c.silences.wait(ctx, c.handling.Done(), topic, lead, c.cfg.Rand()); err != nil {
 					return nil, err
 				}
 				continue

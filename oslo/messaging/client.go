@@ -114,6 +114,7 @@ type Client struct {
 	// replySlots bounds the replies on their way out.
 	replySlots chan struct{}
 	gone       goneQueues
+	silences   silences
 
 	eventMu sync.Mutex
 
