@@ -104,6 +104,18 @@ func remoteScenarios() []*scenario {
 			},
 		},
 		{
+			name: "fw-group-leaves-network", config: firewall, hosts: 1, doc: "Members of one group on two networks may come in to each other; the only one of a network goes.",
+			steps: []step{
+				network("N1", "4", segment("vlan", 207)), network("N2", "4", segment("vlan", 208)),
+				group("G1", rule(in, members("G1"))),
+				port("A", "N1", 1, groups("G1")), port("B", "N2", 1, groups("G1")),
+				plug(1, "A", "B"),
+				check("plugged", "A=ACTIVE", "B=ACTIVE"),
+				unplug(1, "B"),
+				check("one gone", "B=DOWN"),
+			},
+		},
+		{
 			name: "fw-default-group", config: firewall, hosts: 1, doc: "Two ports of the default group, whose members may come in.",
 			noise: defaultKnown,
 			steps: []step{
