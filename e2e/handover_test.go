@@ -39,7 +39,7 @@ func (x *faults) handOver() {
 				done := x.pythonSays(x.t, pythonRestored, x.l.Host(1))
 				x.switchDies()
 				done()
-				x.eventually(settled, func() bool { return x.calls.calm(rest) })
+				x.steady(x.l.Host(1), pythonPause)
 				fresh[lab.Python] = x.meaning(x.l.Host(1))
 				x.as(fresh[lab.Python], left[lab.Python])
 			})
@@ -115,6 +115,24 @@ const (
 	pythonTakenOver = "cleanup stale flows. Elapsed"
 	pythonRestored  = "ports processed. Elapsed"
 )
+
+// pythonPause is how long the Python agent may do nothing to the flows while it restores them: it says that ports are processed
+// before their filters are.
+const pythonPause = 20 * time.Second
+
+// steady waits until nothing has happened to a host's flows for some time.
+func (x *faults) steady(h *lab.Host, d time.Duration) {
+	last, since := x.meaning(h), time.Now()
+	if !x.eventually(startTime, func() bool {
+		x.wait(2 * time.Second)
+		if now := x.meaning(h); !same(last, now) {
+			last, since = now, time.Now()
+		}
+		return time.Since(since) > d
+	}) {
+		x.t.Errorf("flows of %s still change after %v", h.Name(), startTime)
+	}
+}
 
 // startTime is what an agent may take for that, with many ports on a busy machine.
 const startTime = 10 * time.Minute
