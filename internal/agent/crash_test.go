@@ -52,7 +52,7 @@ var (
 //     there and is not touched; only the switch itself may lose it. (Not looked at when a port comes under filters that was
 //     not filtered before: it is closed until they are known.)
 //  3. Never open: every flow of the integration bridge is at any time one that is right for some of the changes; its default
-//     is to drop; and no interface is let in without the flow that leads to its filters.
+//     is to drop; no interface is let in without the flow that leads to its filters, and none is in a network.
 //  4. Back without a server: after the switch lost its flows, those of 2 are there again while the server is still away,
 //     if there is a snapshot to be trusted.
 func TestCrashes(t *testing.T) {
@@ -400,6 +400,7 @@ type crashCommit struct {
 	mods   []flowMod
 	wiped  bool
 	after  map[openflow.Key]openflow.Entry
+	tagged []int // numbers of VMs that are in a network then, as far as the database says
 }
 
 // begin writes down what happens from now on.
@@ -410,7 +411,7 @@ func (w *crashWatch) begin(o *fakeOVS) {
 	o.committed = func(bridge string, mods []flowMod, wiped bool) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.log = append(w.log, crashCommit{bridge, mods, wiped, maps.Clone(o.flows[bridge])})
+		w.log = append(w.log, crashCommit{bridge, mods, wiped, maps.Clone(o.flows[bridge]), o.tagged()})
 	}
 }
 
@@ -733,6 +734,11 @@ func (h *crashHistory) neverOpen(may map[string]bool) {
 				h.fail("bundle %d of %d: %s is let in without filters", i, len(h.watch.log), port)
 			}
 		}
+		for _, n := range c.tagged {
+			if !led[fmt.Sprintf("in_port=%d", n)] {
+				h.fail("bundle %d of %d: port %d is reached without filters", i, len(h.watch.log), n)
+			}
+		}
 	}
 }
 
@@ -772,6 +778,56 @@ func TestANumberIsNoInheritance(t *testing.T) {
 		}
 		h.end()
 	})
+}
+
+// Without memory, ports are taken out of their networks if the switch has lost their filters, and left alone if it has them.
+func TestPortsAreKeptApart(t *testing.T) {
+	for _, restarted := range []bool{true, false} {
+		t.Run(fmt.Sprint("switch restarted: ", restarted), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newCrashHistory(t, rand.New(rand.NewPCG(1, 1)))
+				h.bury()
+				for _, id := range []string{"A", "B"} {
+					h.truth.ports[id]["admin_state_up"], h.truth.ports[id]["device_owner"] = true, "compute:nova"
+				}
+				h.cfg.Filter, h.cfg.FilterTables, h.cfg.FailClosed, h.cfg.AntiSpoof = true, true, true, false
+				h.live(0, false)
+				h.region.chance(nil)
+				wait(restTime)
+				tags := func() string {
+					h.ovs.mu.Lock()
+					defer h.ovs.mu.Unlock()
+					text := map[string]string{}
+					for _, row := range h.ovs.rows["Port"] {
+						if name := textOf(row["name"]); name == "tapA" || name == "tapB" {
+							text[name] = textOf(row["tag"])
+						}
+					}
+					return fmt.Sprint(text)
+				}
+				before, want := tags(), fmt.Sprintf("map[tapA:%[1]d tapB:%[1]d]", world.DeadVLAN)
+				h.bury()
+				h.dir = t.TempDir()
+				if restarted {
+					h.ovs.restart()
+				} else {
+					want = before
+				}
+				h.live(0, true)
+				wait(5 * time.Second)
+				if got := tags(); got != want {
+					t.Errorf("without a server: %s, want %s", got, want)
+				}
+				h.region.chance(nil)
+				h.region.back()
+				wait(restTime)
+				if got := tags(); got != before {
+					t.Errorf("in the end: %s, want %s", got, before)
+				}
+				h.end()
+			})
+		})
+	}
 }
 
 func pick[T any](r *rand.Rand, list ...T) T { return list[r.IntN(len(list))] }

@@ -14,9 +14,11 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+	"github.com/patchbay-sdn/patchbay/internal/world"
 	"github.com/patchbay-sdn/patchbay/openflow"
 )
 
@@ -550,6 +552,23 @@ func (o *fakeOVS) plugged(port string) int {
 		}
 	}
 	return 0
+}
+
+// tagged are the numbers of VMs that are in a network. Who calls it has the lock.
+func (o *fakeOVS) tagged() []int {
+	var all []int
+	for _, row := range o.rows["Port"] {
+		name, _ := row["name"].(string)
+		if tag := textOf(row["tag"]); !strings.HasPrefix(name, "tap") || tag == "" || tag == fmt.Sprint(world.DeadVLAN) {
+			continue
+		}
+		for _, i := range o.rows["Interface"] {
+			if n := numberOf(i["ofport"]); i["name"] == name && n != nil && name != "tap"+trunkParent {
+				all = append(all, *n)
+			}
+		}
+	}
+	return all
 }
 
 // numbers are those of all interfaces that stand for a port: of a trunk's ports they are patches, too.

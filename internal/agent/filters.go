@@ -247,6 +247,35 @@ func (a *Agent) disinherit(name string, b *bridge) {
 	}
 }
 
+// keepApart shuts the ports that nothing is known about, and for which the switch has no filters: it was started anew, and there is no
+// memory of them. Their rows still have them in their networks.
+func (a *Agent) keepApart(entries []openflow.Entry) {
+	if !a.world.Closed() {
+		return
+	}
+	led := map[uint64]bool{}
+	for _, e := range entries {
+		if e.Table() != pipeline.TableTransient {
+			continue
+		}
+		if f, err := e.Flow(); err == nil {
+			if from, ok := f.Match.Lookup(openflow.InPort); ok {
+				led[from.Value.Lo] = true
+			}
+		}
+	}
+	n := 0
+	for _, id := range a.world.PortIDs() {
+		if p := a.world.Port(id); p.VIF != nil && p.Wiring.State == world.Waiting && !led[uint64(p.VIF.OFPort)] {
+			a.world.Shut(id)
+			n++
+		}
+	}
+	if n > 0 {
+		a.log.Info("ports are kept apart until their filters are known: the switch has none for them", "ports", n)
+	}
+}
+
 // conjunctionIDs are those in the match and the actions of a flow.
 func conjunctionIDs(e openflow.Entry) []uint32 {
 	f, err := e.Flow()

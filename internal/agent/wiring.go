@@ -239,6 +239,7 @@ func (a *Agent) bridgeDumped(e dumped) {
 	if e.bridge == a.cfg.World.IntegrationBridge {
 		a.adopt(e.entries)
 		a.disinherit(e.bridge, b)
+		a.keepApart(e.entries)
 	}
 	a.swept = false
 	a.repeats.forget("bridge cannot be programmed")
@@ -305,9 +306,13 @@ func (a *Agent) plan() *plan {
 			}
 		}
 	}
+	exposed := a.world.Exposed()
 	for name, b := range a.wiring.bridges {
 		if b.conn == nil || b.watch.dumping {
 			continue // a dump must not cross what it is compared with
+		}
+		if exposed && name == a.cfg.World.IntegrationBridge {
+			continue // first the rows
 		}
 		var ready []delta.Change
 		changes := b.tracker.Changes()

@@ -17,6 +17,9 @@ import (
 // port compiles a port that is plugged in here.
 func (c *compiler) port(id string) {
 	p := c.w.Port(id)
+	if p != nil && c.w.IsShut(p) {
+		c.row(apartRow{p.VIF.Port})
+	}
 	if p == nil || p.VIF == nil || p.VIF.OFPort == 0 {
 		return
 	}
@@ -155,6 +158,16 @@ type bindingRow struct {
 	port   ovsdb.UUID
 	vlan   uint16
 	config map[string]string
+}
+
+// apartRow wants that a port is in no network. What is written down about the one that it was in stays.
+type apartRow struct{ port ovsdb.UUID }
+
+// Add implements Row.
+func (r apartRow) Add(tx *ovsdb.Tx, v *ovsdb.View) {
+	if p := v.Port(r.port); p != nil && p.Tag != nil && *p.Tag != world.DeadVLAN {
+		tx.Port(r.port).SetTag(world.DeadVLAN)
+	}
 }
 
 // Add implements Row.

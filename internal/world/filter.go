@@ -285,6 +285,37 @@ func (w *World) Close() {
 	}
 }
 
+// Shut takes a port out of its network until it is known what it is, since the switch has no filters for it: its row still says
+// where an earlier run wired it, and by ordinary switching others would reach it.
+func (w *World) Shut(id string) {
+	if p := w.ports[id]; p != nil && p.VIF != nil {
+		w.shut(p)
+		w.mark(KindPort, id)
+	}
+}
+
+func (w *World) shut(p *Port) { p.shut, w.exposed[p.ID] = p.VIF.Interface, true }
+
+// IsShut says whether nothing may reach a port: one that waits and that the switch has no filters for, or that was wired
+// and has to wait for filters now.
+func (w *World) IsShut(p *Port) bool {
+	return w.Closed() && p.Wiring.State == Waiting && p.VIF != nil && p.shut == p.VIF.Interface
+}
+
+// Exposed says whether a port that is shut is still in a network, as far as the switch has told: flows have to wait until it is
+// not.
+func (w *World) Exposed() bool {
+	for id := range w.exposed {
+		if p := w.ports[id]; p != nil && w.IsShut(p) {
+			if row := w.View.Port(p.VIF.Port); row != nil && row.Tag != nil && *row.Tag != DeadVLAN {
+				return true
+			}
+		}
+		delete(w.exposed, id)
+	}
+	return false
+}
+
 // PlainPort finds the number of an interface of the integration bridge that stands for no Neutron port: a patch, the
 // bridge's own, somebody's tap.
 func (w *World) PlainPort(name string) (ofport uint32, ok bool) {

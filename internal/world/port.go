@@ -37,6 +37,7 @@ type Port struct {
 	unknown bool // the server's last answer was that it does not know the port
 	moved   bool // its binding was active on this host, and is now on another
 
+	shut     ovsdb.UUID // the incarnation that nothing may reach while it waits, see World.IsShut
 	filtered ovsdb.UUID // the incarnation on which Groups are in force
 	wants    []string   // the groups that should be
 	needs    []string   // groups that it keeps from being forgotten
@@ -310,6 +311,9 @@ func (w *World) settlePort(id string) {
 	next := w.filtersOf(p, w.decide(p))
 	if next.State != Wired && next.State != Down || next.Segment != p.Wiring.Segment {
 		w.leave(p)
+	}
+	if p.Wiring.State == Wired && next.State == Waiting {
+		w.shut(p) // it comes under filters that are not known yet
 	}
 	p.Wiring = next
 	if next.State == Wired || next.State == Down {

@@ -82,8 +82,9 @@ type World struct {
 	asking    int
 	passed    map[string]int64
 	strangers strangers
-	closed    bool     // see Closed
-	fresh     []uint16 // local VLANs given to segments that did not have them before
+	closed    bool            // see Closed
+	exposed   map[string]bool // see Exposed
+	fresh     []uint16        // local VLANs given to segments that did not have them before
 
 	recalled  recalled // from an earlier run
 	concerned []string // see Concerned
@@ -96,7 +97,7 @@ type World struct {
 // New returns an empty world.
 func New(cfg Config) *World {
 	return &World{
-		Config: cfg, View: ovsdb.NewView(), MaxMeters: map[string]uint32{},
+		Config: cfg, View: ovsdb.NewView(), MaxMeters: map[string]uint32{}, exposed: map[string]bool{},
 		ports: map[string]*Port{}, vifs: map[ovsdb.UUID]vif{}, vifsOf: map[string]map[ovsdb.UUID]bool{}, deleted: map[string]time.Time{},
 		segments: map[SegmentKey]*Segment{}, vlans: newVLANs(), endpoints: map[Endpoint]uint64{}, tunnels: map[string]Endpoint{},
 		groups: map[string]*group{}, remotes: map[string]*remote{}, members: map[string]*member{}, peers: map[Peer][]string{},
