@@ -247,8 +247,9 @@ func (a *Agent) disinherit(name string, b *bridge) {
 	}
 }
 
-// keepApart shuts the ports that nothing is known about, and for which the switch has no filters: it was started anew, and there is no
-// memory of them. Their rows still have them in their networks.
+// keepApart shuts the ports that wait for the server, and for which the switch has no filters: it was started anew, and there is no
+// memory of them. Their rows still have them in their networks. A port that is known and only waits for its interface gets its
+// filters with it.
 func (a *Agent) keepApart(entries []openflow.Entry) {
 	if !a.world.Closed() {
 		return
@@ -266,10 +267,12 @@ func (a *Agent) keepApart(entries []openflow.Entry) {
 	}
 	n := 0
 	for _, id := range a.world.PortIDs() {
-		if p := a.world.Port(id); p.VIF != nil && p.Wiring.State == world.Waiting && !led[uint64(p.VIF.OFPort)] {
-			a.world.Shut(id)
-			n++
+		p := a.world.Port(id)
+		if p.VIF == nil || p.Wiring.State != world.Waiting || led[uint64(p.VIF.OFPort)] || p.VIF.OFPort == 0 && p.Details != nil {
+			continue
 		}
+		a.world.Shut(id)
+		n++
 	}
 	if n > 0 {
 		a.log.Info("ports are kept apart until their filters are known: the switch has none for them", "ports", n)

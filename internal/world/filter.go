@@ -174,6 +174,9 @@ func (w *World) filtersOf(p *Port, next Wiring) Wiring {
 	case reason == "":
 		p.Groups = wants
 	case p.filtered == "":
+		if p.Wiring.State == Wired {
+			w.shut(p) // it comes under filters
+		}
 		return Wiring{State: Waiting, Reason: reason}
 	case gone:
 		// The server has no such groups: what the others allow is all that is left.

@@ -312,9 +312,6 @@ func (w *World) settlePort(id string) {
 	if next.State != Wired && next.State != Down || next.Segment != p.Wiring.Segment {
 		w.leave(p)
 	}
-	if p.Wiring.State == Wired && next.State == Waiting {
-		w.shut(p) // it comes under filters that are not known yet
-	}
 	p.Wiring = next
 	if next.State == Wired || next.State == Down {
 		w.join(p)
