@@ -35,15 +35,14 @@ func (x *faults) handOver() {
 		if round == 0 && x.agent == lab.Python {
 			x.fault("agents stopped and started", figures, func() { x.restart(false) })
 			x.fault("agents killed -9 and started", figures, func() { x.restart(true) })
-			x.fault("ovs-vswitchd killed -9", figures, func() {
-				done := x.pythonSays(x.t, pythonRestored, x.l.Host(1))
-				x.switchDies()
-				done()
-				x.steady(x.l.Host(1), pythonPause)
+			x.fault("ovs-vswitchd killed -9", figures, x.switchDies)
+			x.fault("ovs-vswitchd killed -9, broker down", figures, func() { x.withoutBroker(x.switchDies) })
+			// After that it never gets the other host's forwarding entries; started anew it does.
+			x.fault("Python agent on an empty switch", figures, func() {
+				x.fromNothing()
 				fresh[lab.Python] = x.meaning(x.l.Host(1))
 				x.as(fresh[lab.Python], left[lab.Python])
 			})
-			x.fault("ovs-vswitchd killed -9, broker down", figures, func() { x.withoutBroker(x.switchDies) })
 		}
 		takes("handed back to Patchbay", lab.Patchbay)
 	}
@@ -59,13 +58,18 @@ func (x *faults) handOver() {
 func (x *faults) fromNothing() {
 	h := x.l.Host(1)
 	x.must(h.StopAgent(x.ctx))
-	x.must(os.Remove(snapshotOf(h)))
+	if x.agent == lab.Patchbay {
+		x.must(os.Remove(snapshotOf(h)))
+	}
 	x.must(h.Switch().KillVswitchd(x.ctx))
 	x.must(h.Switch().StartVswitchd(x.ctx))
+	done := x.pythonSays(x.t, pythonTakenOver, h)
 	x.must(h.LaunchAgent(x.ctx, x.agent, filtering))
-	// It writes its memory when it knows everything.
-	if !x.eventually(startTime, func() bool { _, err := os.Stat(snapshotOf(h)); return err == nil }) {
-		x.t.Errorf("the agent is not in sync after %v", startTime)
+	if x.agent == lab.Python {
+		done()
+		x.steady(h, pythonPause)
+	} else if !x.eventually(startTime, func() bool { _, err := os.Stat(snapshotOf(h)); return err == nil }) {
+		x.t.Errorf("the agent is not in sync after %v", startTime) // it writes its memory when it knows everything
 	}
 	x.inSync()
 }
@@ -109,15 +113,11 @@ func (x *faults) hand(kind lab.AgentKind) {
 	x.inSync()
 }
 
-// What the Python agent logs when it has dealt with all ports after its start, and after a restart of the switch. It asks
-// nothing for longer than any fixed time in between on a busy machine.
-const (
-	pythonTakenOver = "cleanup stale flows. Elapsed"
-	pythonRestored  = "ports processed. Elapsed"
-)
+// pythonTakenOver is what the Python agent logs when it has dealt with all ports after its start. It asks nothing for longer than
+// any fixed time in between on a busy machine.
+const pythonTakenOver = "cleanup stale flows. Elapsed"
 
-// pythonPause is how long the Python agent may do nothing to the flows while it restores them: it says that ports are processed
-// before their filters are.
+// pythonPause is how long the Python agent may do nothing to the flows before it is done with them.
 const pythonPause = 20 * time.Second
 
 // steady waits until nothing has happened to a host's flows for some time.
