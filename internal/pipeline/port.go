@@ -167,6 +167,7 @@ type apartRow struct{ port ovsdb.UUID }
 func (r apartRow) Add(tx *ovsdb.Tx, v *ovsdb.View) {
 	if p := v.Port(r.port); p != nil && p.Tag != nil && *p.Tag != world.DeadVLAN {
 		tx.Port(r.port).SetTag(world.DeadVLAN)
+		tx.WaitApplied() // flows come next: the switch has to have done it by then
 	}
 }
 
