@@ -160,13 +160,15 @@ type bindingRow struct {
 	config map[string]string
 }
 
-// apartRow wants that a port is in no network. What is written down about the one that it was in stays.
+// apartRow wants that a port is in no network, not even the dead one: it gets its filters before its network, and would reach all others
+// that wait there. So it takes nothing but tagged packets, of a VLAN that nobody has; the Python agent's own driver of interfaces does the same.
+// What is written down about the network that it was in stays.
 type apartRow struct{ port ovsdb.UUID }
 
 // Add implements Row.
 func (r apartRow) Add(tx *ovsdb.Tx, v *ovsdb.View) {
 	if p := v.Port(r.port); p != nil && p.Tag != nil && *p.Tag != world.DeadVLAN {
-		tx.Port(r.port).SetTag(world.DeadVLAN)
+		tx.Port(r.port).SetTag(world.DeadVLAN).SetVLANMode("trunk").SetTrunks(world.DeadVLAN)
 		tx.WaitApplied() // flows come next: the switch has to have done it by then
 	}
 }
