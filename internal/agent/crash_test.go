@@ -742,18 +742,24 @@ func (h *crashHistory) neverOpen(may map[string]bool) {
 	}
 }
 
+// filteredHistory is at rest with two filtered ports.
+func filteredHistory(t *testing.T) *crashHistory {
+	h := newCrashHistory(t, rand.New(rand.NewPCG(1, 1)))
+	h.bury()
+	for _, id := range []string{"A", "B"} {
+		h.truth.ports[id]["admin_state_up"], h.truth.ports[id]["device_owner"] = true, "compute:nova"
+	}
+	h.cfg.Filter, h.cfg.FilterTables, h.cfg.FailClosed, h.cfg.AntiSpoof = true, true, true, false
+	h.live(0, false)
+	h.region.chance(nil)
+	wait(restTime)
+	return h
+}
+
 // A port that gets the number of another one, which was unplugged while no agent lived, gets nothing else of it.
 func TestANumberIsNoInheritance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newCrashHistory(t, rand.New(rand.NewPCG(1, 1)))
-		h.bury()
-		for _, id := range []string{"A", "B"} {
-			h.truth.ports[id]["admin_state_up"], h.truth.ports[id]["device_owner"] = true, "compute:nova"
-		}
-		h.cfg.Filter, h.cfg.FilterTables, h.cfg.FailClosed, h.cfg.AntiSpoof = true, true, true, false
-		h.live(0, false)
-		h.region.chance(nil)
-		wait(restTime)
+		h := filteredHistory(t)
 		let := func() (in, off []string) {
 			for k, e := range h.ovs.all() {
 				if text := e.String(); k.bridge == "br-int" && strings.Contains(text, "in_port=10,") {
@@ -785,27 +791,19 @@ func TestPortsAreKeptApart(t *testing.T) {
 	for _, restarted := range []bool{true, false} {
 		t.Run(fmt.Sprint("switch restarted: ", restarted), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := newCrashHistory(t, rand.New(rand.NewPCG(1, 1)))
-				h.bury()
-				for _, id := range []string{"A", "B"} {
-					h.truth.ports[id]["admin_state_up"], h.truth.ports[id]["device_owner"] = true, "compute:nova"
-				}
-				h.cfg.Filter, h.cfg.FilterTables, h.cfg.FailClosed, h.cfg.AntiSpoof = true, true, true, false
-				h.live(0, false)
-				h.region.chance(nil)
-				wait(restTime)
+				h := filteredHistory(t)
 				tags := func() string {
 					h.ovs.mu.Lock()
 					defer h.ovs.mu.Unlock()
 					text := map[string]string{}
 					for _, row := range h.ovs.rows["Port"] {
 						if name := textOf(row["name"]); name == "tapA" || name == "tapB" {
-							text[name] = textOf(row["tag"])
+							text[name] = textOf(row["tag"]) + textOf(row["vlan_mode"])
 						}
 					}
 					return fmt.Sprint(text)
 				}
-				before, want := tags(), fmt.Sprintf("map[tapA:%[1]d tapB:%[1]d]", world.DeadVLAN)
+				before, want := tags(), fmt.Sprintf("map[tapA:%[1]dtrunk tapB:%[1]dtrunk]", world.DeadVLAN)
 				h.bury()
 				h.dir = t.TempDir()
 				if restarted {

@@ -505,6 +505,43 @@ func TestInterfacesThatAreNoPorts(t *testing.T) {
 	}
 }
 
+// A port that is shut is so until it is wired; its row says where it was until the switch has told otherwise.
+func TestAPortThatIsShut(t *testing.T) {
+	w := filtering(1)
+	w.Shut("p1")
+	w.Settle()
+	p := w.Port("p1")
+	if w.IsShut(p) || w.Exposed() {
+		t.Error("shut on a bridge that is open")
+	}
+	w.Close()
+	w.Shut("p1")
+	if got := names(w.Settle()); !strings.Contains(got, "port p1") || !w.IsShut(p) {
+		t.Errorf("shutting touched %s, shut: %v", got, w.IsShut(p))
+	}
+	row := *w.View.Port(p.VIF.Port)
+	tag := func(n int) {
+		old := *w.View.Port(row.UUID)
+		row.Tag = &n
+		now := row
+		w.Switch(&ovsdb.Batch{Ports: []ovsdb.Diff[ovsdb.Port]{{Old: &old, New: &now}}})
+		w.Settle()
+	}
+	tag(7)
+	if !w.Exposed() {
+		t.Error("not exposed in its network of before")
+	}
+	tag(DeadVLAN)
+	if w.Exposed() {
+		t.Error("exposed on the dead VLAN")
+	}
+	w.Ports([]string{"p1"}, []neutron.Port{grouped(1, 5)})
+	w.Settle()
+	if p.Wiring.State != Wired || w.IsShut(p) || p.shut != "" {
+		t.Errorf("%+v, shut: %q", p.Wiring, p.shut)
+	}
+}
+
 func TestFreshVLANs(t *testing.T) {
 	w := wiredWorld(someServer())
 	if got := w.FreshVLANs(); !slices.Equal(got, []uint16{1}) {

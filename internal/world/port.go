@@ -312,6 +312,9 @@ func (w *World) settlePort(id string) {
 	if next.State != Wired && next.State != Down || next.Segment != p.Wiring.Segment {
 		w.leave(p)
 	}
+	if next.State != Waiting {
+		p.shut = "" // when it waits again, for its interface, that is another matter
+	}
 	p.Wiring = next
 	if next.State == Wired || next.State == Down {
 		w.join(p)
