@@ -47,3 +47,7 @@ admin-load: build ## 200 slow readers of the admin socket, scrapes and nonsense 
 
 on-call: build ## the questions of docs/operations.md, each answered by one command on a host with a fault (root; PATCHBAY_LAB_SERVER=sim)
 	$(GO) test -count 1 -timeout 20m -tags e2e -v -run TestOnCall $(TESTFLAGS) ./e2e/
+
+.PHONY: e2e-hostile
+e2e-hostile: build ## a VM that sends FRAMES=20000 generated frames of every kind with forged fields, in three rounds: nobody receives what it may not say (root; SEED=1, 0 for a new one; PATCHBAY_LAB_SERVER=sim)
+	FRAMES=$(or $(FRAMES),20000) SEED=$(SEED) $(GO) test -count 1 -timeout 30m -tags e2e -v -run TestHostile $(TESTFLAGS) ./e2e/

@@ -102,7 +102,7 @@ func TestWholeFramesDecode(t *testing.T) {
 		"IPv4 fragments, whole": layers.LayerTypeIPv4, "IPv6 fragments, tiny": layers.LayerTypeIPv6Fragment,
 		"IPv6 hop-by-hop options": layers.LayerTypeIPv6HopByHop, "IPv6 destination options": layers.LayerTypeIPv6Destination,
 		"IPv6 authentication header": layers.LayerTypeIPSecAH,
-		"VLAN tag": layers.LayerTypeDot1Q, "SNAP": layers.LayerTypeSNAP,
+		"VLAN tag":                   layers.LayerTypeDot1Q, "SNAP": layers.LayerTypeSNAP,
 	}
 	g := New(3, cast())
 	seen := map[string]int{}
