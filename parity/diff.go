@@ -87,8 +87,11 @@ func Compare(want, have Snapshot, accepted *Accepted) Diff {
 	for _, line := range have.Minus(want) {
 		d.Differences = append(d.Differences, Difference{Line: line})
 	}
+	accepted.explainChanged(d.Differences)
 	for i := range d.Differences {
-		d.Differences[i].Accepted = accepted.explain(d.Differences[i])
+		if d.Differences[i].Accepted == "" {
+			d.Differences[i].Accepted = accepted.explain(d.Differences[i])
+		}
 	}
 	slices.SortStableFunc(d.Differences, func(a, b Difference) int { return cmp.Compare(key(a.Line), key(b.Line)) })
 	return d
@@ -142,8 +145,9 @@ type AcceptedDifference struct {
 
 // Accepted is the list of accepted differences.
 type Accepted struct {
-	List []*AcceptedDifference
-	at   string
+	List    []*AcceptedDifference
+	Changed []*ChangedLine
+	at      string
 }
 
 // At returns the list as it applies at a checkpoint of a scenario. It counts on the same entries.
@@ -151,7 +155,7 @@ func (a *Accepted) At(scenario, checkpoint string) *Accepted {
 	if a == nil {
 		return nil
 	}
-	return &Accepted{a.List, scenario + "/" + checkpoint}
+	return &Accepted{a.List, a.Changed, scenario + "/" + checkpoint}
 }
 
 func (a *Accepted) explain(d Difference) string {
@@ -175,27 +179,41 @@ func (a *Accepted) Unused() []string {
 			ids = append(ids, d.ID)
 		}
 	}
+	for _, c := range a.Changed {
+		if c.Used == 0 {
+			ids = append(ids, c.ID)
+		}
+	}
 	return ids
 }
 
-// ParseAccepted reads the table of accepted differences from a Markdown text: the columns are id, where (a regular
-// expression in backquotes, with \| for |), Python, Patchbay, reason. A text without the section accepts nothing.
+// ParseAccepted reads the tables of accepted differences from a Markdown text. Under [AcceptedSection] the columns are id,
+// where (a regular expression in backquotes, with \| for |), Python, Patchbay, reason; for [ChangedSection] see
+// [ChangedLine]. A text without the sections accepts nothing.
 func ParseAccepted(r io.Reader) (*Accepted, error) {
 	a := &Accepted{}
-	in := false
+	section := ""
 	sc := bufio.NewScanner(r)
 	sc.Buffer(nil, 1<<20)
 	for number := 1; sc.Scan(); number++ {
 		line := strings.TrimSpace(sc.Text())
 		if strings.HasPrefix(line, "#") {
-			in = line == AcceptedSection
+			section = line
 			continue
 		}
-		if !in || !strings.HasPrefix(line, "|") {
+		if section != AcceptedSection && section != ChangedSection || !strings.HasPrefix(line, "|") {
 			continue
 		}
 		cells := cells(line)
 		if cells[0] == "id" || strings.Trim(cells[0], "-: ") == "" {
+			continue
+		}
+		if section == ChangedSection {
+			c, err := changedRow(cells)
+			if err != nil {
+				return nil, fmt.Errorf("line %d: %w", number, err)
+			}
+			a.Changed = append(a.Changed, c)
 			continue
 		}
 		if len(cells) != 5 {

@@ -75,3 +75,40 @@ func TestSnapshots(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 }
+
+func TestChangedLinesExplainOnlyTogether(t *testing.T) {
+	const table = ChangedSection + "\n| id | Python | Patchbay | reason |\n|---|---|---|---|\n" +
+		"| mac | `(hv\\d table=71 )(target=\\S+)` | `$1src=[0-9a-f]+,$2` | bound |\n" +
+		"| gone | `hv\\d table=60` | none | not needed |\n"
+	a, err := ParseAccepted(strings.NewReader(table))
+	if err != nil {
+		t.Fatal(err)
+	}
+	python := NewSnapshot([]string{"hv1 table=71 target=1.2", "hv1 table=60", "hv1 same"})
+	for _, c := range []struct {
+		have string
+		want []string
+	}{
+		{"hv1 table=71 src=a,target=1.2", nil},
+		{"hv1 table=71 src=a,target=1x2", []string{"- hv1 table=71 target=1.2", "+ hv1 table=71 src=a,target=1x2"}}, // literally
+		{"hv1 same", []string{"- hv1 table=71 target=1.2"}}, // lost
+	} {
+		var got []string
+		for _, d := range Compare(python, NewSnapshot([]string{c.have, "hv1 same"}), a.At("s", "c")).Unexplained() {
+			got = append(got, d.String())
+		}
+		slices.Sort(got)
+		slices.Sort(c.want)
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s:\n%s", c.have, diff)
+		}
+	}
+	if a.Changed[0].Used != 1 || a.Changed[1].Used != 3 || len(a.Unused()) != 0 {
+		t.Errorf("counted %d and %d", a.Changed[0].Used, a.Changed[1].Used)
+	}
+	for _, row := range []string{"| a | `(` | `b` | c |", "| a | `b` | `(` | c |", "| a | b | c |"} {
+		if _, err := ParseAccepted(strings.NewReader(ChangedSection + "\n" + row + "\n")); err == nil {
+			t.Errorf("%s is accepted", row)
+		}
+	}
+}

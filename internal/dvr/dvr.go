@@ -147,8 +147,12 @@ func (r *routing) Settle(changed []world.Object) []world.Object {
 		case world.KindPort:
 			r.settlePort(o.ID, touched)
 		case world.KindBridge:
+			// The patches may have other numbers.
 			for mac := range r.macs {
-				r.marked[host(mac)] = true // the patches may have other numbers
+				r.marked[host(mac)] = true
+			}
+			for id := range r.ports {
+				r.marked[world.Object{Kind: world.KindPort, ID: id}] = true
 			}
 		}
 	}

@@ -207,20 +207,42 @@ func (r *routing) port(p *world.Port, want *pipeline.Want) {
 // routedTo lets routed packets come to a port as if its gateway had sent them.
 func (r *routing) routedTo(p *world.Port, s *world.Segment, gateway of.MAC, want *pipeline.Want) {
 	br, reason := r.w.Config.IntegrationBridge, "routed packets reach port "+p.ID
-	table, tag := uint8(intRoutedPhys), of.VLAN(uint16(s.Key.ID))
-	deliver := []of.Action{of.PopVLAN{}, of.Output(p.VIF.OFPort)}
-	switch {
-	case s.Tunnelled():
-		table, tag = intRouted, of.VLAN(s.VLAN)
-	case s.Type == "flat":
-		tag, deliver = of.Untagged(), deliver[1:]
+	table, to := uint8(intRoutedPhys), of.HW(of.EthDst, of.MAC(p.VIF.MAC))
+	from, translate := r.arrival(s)
+	if s.Tunnelled() {
+		table, from = intRouted, of.Match{of.VLAN(s.VLAN)} // only packets from the tunnel bridge come to this table
 	}
-	match := of.Match{tag, of.HW(of.EthDst, of.MAC(p.VIF.MAC))}
-	want.Flow(br, reason+" from their gateway", of.Flow{
-		Table: table, Priority: 20, Match: match,
-		Actions: []of.Action{of.Set(of.EthSrc, gateway.Value()), of.GotoTable(pipeline.TableRateLimit)},
+	if from != nil {
+		want.Flow(br, reason+" from their gateway", of.Flow{
+			Table: table, Priority: 20, Match: from.With(to),
+			Actions: append(append([]of.Action{of.Set(of.EthSrc, gateway.Value())}, translate...), of.GotoTable(pipeline.TableRateLimit)),
+		})
+	}
+	want.Flow(br, reason, of.Flow{
+		Table: pipeline.TableTransient, Priority: 20, Match: of.Match{of.VLAN(s.VLAN), to},
+		Actions: []of.Action{of.PopVLAN{}, of.Output(p.VIF.OFPort)},
 	})
-	want.Flow(br, reason, of.Flow{Table: pipeline.TableTransient, Priority: 20, Match: match, Actions: deliver})
+}
+
+// arrival matches packets of a segment as they come to the integration bridge from other hosts, and says how their VLAN
+// becomes the local one. It is nil while the patch has no number.
+//
+// The Python agent matches the VLAN of the physical network alone, and does not translate it. That VLAN can be the local
+// one of another network on this host, whose ports then get the packets.
+func (r *routing) arrival(s *world.Segment) (from of.Match, translate []of.Action) {
+	patch := r.patch(r.w.Config.IntPatch)
+	if !s.Tunnelled() {
+		patch = r.w.OFPort(world.IntPatchName(r.w.Config.Physical[s.Physnet]))
+	}
+	switch {
+	case patch == 0:
+		return nil, nil
+	case s.Tunnelled():
+		return of.Match{of.FromPort(patch), of.VLAN(s.VLAN)}, nil // the tunnel bridge has translated it
+	case s.Type == "flat":
+		return of.Match{of.FromPort(patch), of.Untagged()}, []of.Action{of.PushVLAN(of.EtherVLAN), of.SetVLAN(s.VLAN)}
+	}
+	return of.Match{of.FromPort(patch), of.VLAN(uint16(s.Key.ID))}, []of.Action{of.SetVLAN(s.VLAN)}
 }
 
 // gateway hides a router's interface from the other hosts, where the same address is.
@@ -248,14 +270,16 @@ func (r *routing) gateway(p *world.Port, s *world.Segment, want *pipeline.Want) 
 		Table: routed, Priority: 1, Match: of.Match{local, of.HW(of.EthSrc, own)},
 		Actions: []of.Action{of.Set(of.EthSrc, host.Value()), of.GotoTable(onward)},
 	})
-	if sub := r.subnets[p.Details.FixedIPs[0].SubnetID]; ip.Is4() && sub.mac != (neutron.MAC{}) {
-		target := of.MAC(sub.mac)
-		want.Flow(cfg.IntegrationBridge, "answers to gateway "+p.ID+" that were sent to this host's router address", of.Flow{
-			Table: intEntry, Priority: 99,
-			Match: of.Match{
-				of.Num(of.EthType, typeARP), of.HW(of.EthDst, host), of.Num(of.ARPOp, replyARP), of.HW(of.ARPTHA, target),
-			},
-			Actions: []of.Action{of.Set(of.EthDst, target.Value()), of.GotoTable(pipeline.TableRateLimit)},
-		})
+	from, translate := r.arrival(s)
+	sub := r.subnets[p.Details.FixedIPs[0].SubnetID]
+	if from == nil || !ip.Is4() || sub.mac == (neutron.MAC{}) {
+		return
 	}
+	// The Python agent takes such an answer from anybody, ahead of the checks of senders: a VM could tell the gateway any address.
+	target := of.MAC(sub.mac)
+	want.Flow(cfg.IntegrationBridge, "answers to gateway "+p.ID+" that were sent to this host's router address", of.Flow{
+		Table: intEntry, Priority: 99,
+		Match:   from.With(of.Num(of.EthType, typeARP), of.HW(of.EthDst, host), of.Num(of.ARPOp, replyARP), of.HW(of.ARPTHA, target)),
+		Actions: append(append([]of.Action{of.Set(of.EthDst, target.Value())}, translate...), of.GotoTable(pipeline.TableRateLimit)),
+	})
 }

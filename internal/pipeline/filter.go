@@ -138,22 +138,29 @@ func (c *compiler) filtered(p *world.Port) {
 	f.rules()
 }
 
+// Priorities of the flows that send packets by their destination MAC to a port's filters. A MAC of an address pair is claimed
+// below a port's own MAC, so that a pair cannot take the packets of another port of the network.
+const (
+	ownMAC, pairMAC           = 90, 89 // in the transient table
+	ownMACLocal, pairMACLocal = 100, 99
+)
+
 // entry sends packets from the port and to it to its filters.
+//
+// Packets to the port are known by the local VLAN alone. The Python agent also claims (physical VLAN, MAC), for routed
+// packets of vlan and flat networks that distributed routing leaves untranslated. A physical VLAN can be another network's
+// local VLAN; package dvr therefore translates them, and they need no claim.
 func (f *filters) entry(own addresses) {
 	f.add(intTransient, 100, "packets from the port", of.Match{f.from()}, setPort(f.number), f.remember(), of.To(fwBaseEgress))
-	s := f.w.Segment(f.p.Wiring.Segment)
 	for _, mac := range own.macs {
 		const reason = "packets to the port"
-		to := of.HW(of.EthDst, hw(mac))
-		f.add(intTransient, 90, reason, of.Match{to, of.VLAN(f.vlan)}, setPort(f.number), f.remember(), of.PopVLAN{}, of.To(fwBaseIngress))
-		// As they are on the physical network: such packets come from elsewhere than our patch, which has them translated.
-		switch s.Type {
-		case "vlan":
-			f.add(intTransient, 90, reason, of.Match{to, of.VLAN(uint16(s.Key.ID))}, setPort(f.number), f.remember(), of.PopVLAN{}, of.To(fwBaseIngress))
-		case "flat":
-			f.add(intTransient, 90, reason, of.Match{to, of.Untagged()}, setPort(f.number), f.remember(), of.To(fwBaseIngress))
+		transient, local := uint16(pairMAC), uint16(pairMACLocal)
+		if mac == f.p.VIF.MAC {
+			transient, local = ownMAC, ownMACLocal
 		}
-		f.add(fwAcceptOrIngress, 100, "packets of this host's ports to the port", of.Match{to, f.network()}, setPort(f.number), of.To(fwBaseIngress))
+		to := of.HW(of.EthDst, hw(mac))
+		f.add(intTransient, transient, reason, of.Match{to, of.VLAN(f.vlan)}, setPort(f.number), f.remember(), of.PopVLAN{}, of.To(fwBaseIngress))
+		f.add(fwAcceptOrIngress, local, "packets of this host's ports to the port", of.Match{to, f.network()}, setPort(f.number), of.To(fwBaseIngress))
 	}
 }
 
@@ -192,12 +199,15 @@ func (f *filters) egress(own addresses) {
 		for _, kind := range []uint64{listenerQuery, routerSolicitation, neighborSolicitation} {
 			f.add(fwBaseEgress, 95, address, icmp6(kind).With(mac, ip), of.To(fwAcceptedNormal))
 		}
-		f.add(fwBaseEgress, 95, "the port says where its own address is", icmp6(neighborAdvertisement).With(of.IP(of.NDTarget, s.ip)), of.To(fwAcceptedNormal))
+		f.add(fwBaseEgress, 95, "the port says where its own address is", icmp6(neighborAdvertisement).With(mac, of.IP(of.NDTarget, s.ip)), of.To(fwAcceptedNormal))
 		f.add(fwBaseEgress, 65, address, of.Match{f.from(), f.port(), mac, etherType(of.EtherIPv6), ip}, track(fwRulesEgress))
 		f.add(fwBaseEgress, 80, lease, udp(of.EtherIPv6, 546, 547).With(mac, ip), of.To(fwAcceptOrIngress))
 	}
 	for _, ether := range f.w.Config.PermittedEtherTypes {
-		f.add(fwBaseEgress, 95, "[securitygroup] permitted_ethertypes", of.Match{f.port(), etherType(uint64(ether))}, of.To(fwAcceptedNormal))
+		for _, mac := range own.macs {
+			f.add(fwBaseEgress, 95, "[securitygroup] permitted_ethertypes",
+				of.Match{f.from(), f.port(), of.HW(of.EthSrc, hw(mac)), etherType(uint64(ether))}, of.To(fwAcceptedNormal))
+		}
 	}
 	f.add(fwBaseEgress, 70, "the port must not act as a DHCP server", udp(of.EtherIPv4, 67, 68), of.To(fwDropped))
 	f.add(fwBaseEgress, 70, "the port must not act as a DHCP server", udp(of.EtherIPv6, 547, 546), of.To(fwDropped))

@@ -228,9 +228,9 @@ func (p *python) flows(t failer, c *cloud) map[of.Key]of.Entry {
 // compare asks both about the flows of the filters.
 func (p *python) compare(t failer, c *cloud) {
 	t.Helper()
-	theirs, ours := p.flows(t, c), map[of.Key]of.Entry{}
+	theirs, ours := closed(t, c, p.flows(t, c)), map[of.Key]of.Entry{}
 	for k, f := range c.all(t, func(world.Object) bool { return true }) {
-		if k.Table() > intTransient || k.Table() == intTransient && k.Priority() >= 90 {
+		if k.Table() > intTransient || k.Table() == intTransient && k.Priority() >= pairMAC {
 			ours[k] = f.Entry
 		}
 	}
@@ -255,6 +255,95 @@ func (p *python) compare(t failer, c *cloud) {
 	if slices.Sort(diff); len(diff) > 0 {
 		t.Fatalf("- Python, + Patchbay:\n%s", strings.Join(diff, "\n"))
 	}
+}
+
+// closed changes Python's flows as docs/compatibility.md says under "Flows that differ on purpose". Which MAC belongs to
+// which address, and which MACs to a port, it takes from Python's own flows of neighbour solicitations, ARP and IP.
+func closed(t failer, c *cloud, theirs map[of.Key]of.Entry) map[of.Key]of.Entry {
+	own := map[of.Value]bool{}
+	for _, id := range c.w.PortIDs() {
+		if vif := c.w.Port(id).VIF; vif != nil {
+			own[hw(vif.MAC).Value()] = true
+		}
+	}
+	macs := map[of.Value]map[of.Term]bool{} // of a port
+	solicits := map[[2]of.Value][]of.Term{} // MACs of a port's address
+	var flows []of.Flow
+	for _, e := range theirs {
+		f, err := e.Flow()
+		if err != nil {
+			t.Fatal(err)
+		}
+		flows = append(flows, f)
+		from, okFrom := f.Match.Lookup(of.InPort)
+		mac, okMAC := f.Match.Lookup(of.EthSrc)
+		if f.Table != fwBaseEgress || !okFrom || !okMAC {
+			continue
+		}
+		if macs[from.Value] == nil {
+			macs[from.Value] = map[of.Term]bool{}
+		}
+		macs[from.Value][mac] = true
+		if kind, ok := f.Match.Lookup(of.ICMPv6Type); ok && kind.Value.Lo == neighborSolicitation {
+			address, _ := f.Match.Lookup(of.IPv6Src)
+			key := [2]of.Value{from.Value, address.Value}
+			solicits[key] = append(solicits[key], mac)
+		}
+	}
+	out := map[of.Key]of.Entry{}
+	put := func(f of.Flow) {
+		e, err := f.Entry()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[e.Key()] = e
+	}
+	for _, f := range flows {
+		to, _ := f.Match.Lookup(of.EthDst)
+		tag, tagged := f.Match.Lookup(of.VLANTCI)
+		if vid, ok := f.Match.Lookup(of.VLANVID); ok {
+			tag, tagged = vid, true
+		}
+		kind, _ := f.Match.Lookup(of.ICMPv6Type)
+		ether, _ := f.Match.Lookup(of.EthType)
+		from, bound := f.Match.Lookup(of.InPort)
+		switch {
+		case f.Table == intTransient && f.Priority == ownMAC && tagged && !local(f, tag):
+		case f.Table == intTransient && f.Priority == ownMAC && !own[to.Value]:
+			f.Priority = pairMAC
+			put(f)
+		case f.Table == fwAcceptOrIngress && f.Priority == ownMACLocal && !own[to.Value]:
+			f.Priority = pairMACLocal
+			put(f)
+		case f.Table == fwBaseEgress && f.Priority == 95 && kind.Value.Lo == neighborAdvertisement:
+			target, _ := f.Match.Lookup(of.NDTarget)
+			for _, mac := range solicits[[2]of.Value{from.Value, target.Value}] {
+				g := f
+				g.Match = f.Match.With(mac)
+				put(g)
+			}
+		case f.Table == fwBaseEgress && f.Priority == 95 && !bound && ether.Value.Lo != 0:
+			port, _ := f.Match.Lookup(regPort)
+			for mac := range macs[port.Value] {
+				g := f
+				g.Match = f.Match.With(of.FromPort(uint32(port.Value.Lo)), mac)
+				put(g)
+			}
+		default:
+			put(f)
+		}
+	}
+	return out
+}
+
+// local says whether a flow of the transient table matches the local VLAN that it writes down.
+func local(f of.Flow, tag of.Term) bool {
+	for _, a := range f.Actions {
+		if s, ok := a.(of.SetField); ok && s.Field == regNetwork {
+			return tag.Value.Lo&0xfff == s.Value.Lo
+		}
+	}
+	return false
 }
 
 func mustKey(t failer, text string) of.Key {

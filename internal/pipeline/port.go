@@ -90,7 +90,9 @@ func (c *compiler) antiSpoof(p *world.Port) {
 	if !anyAddress(v6) {
 		for _, ip := range v6 {
 			c.flow(br, reason, of.Flow{
-				Table: intARPSpoof, Priority: 2, Match: advertisement.With(of.IP(of.NDTarget, ip)), Actions: []of.Action{of.GotoTable(intRateLimit)},
+				Table: intARPSpoof, Priority: 2, Match: advertisement.With(of.IP(of.NDTarget, ip)),
+				// The Python agent goes past the check of the MAC, so that a forged source MAC is learned on this port.
+				Actions: []of.Action{of.GotoTable(intMACSpoof)},
 			})
 		}
 		c.flow(br, check, of.Flow{Table: intEntry, Priority: 10, Match: advertisement, Actions: []of.Action{of.GotoTable(intARPSpoof)}})
