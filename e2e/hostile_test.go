@@ -145,6 +145,11 @@ func (x *hostileVM) prepare(t *testing.T) {
 	add(x.red, 2, 2, bare)
 	add(x.red, 5, 1, open)
 	x.plugPlanned(t)
+	for _, v := range x.vms() { // the host's end of the VM's link would speak to it
+		if out, err := x.l.Host(v.host).Command(x.ctx, "sysctl", "-qw", "net.ipv6.conf."+v.Tap+".disable_ipv6=1").CombinedOutput(); err != nil {
+			t.Fatalf("silencing %s: %v: %s", v.Tap, err, out)
+		}
+	}
 	for _, to := range []*vm{x.rogues[1], x.rogues[2], x.friend} {
 		x.mustPass(t, x.self, to)
 	}
@@ -254,9 +259,10 @@ func (x *hostileVM) cast(t *testing.T) hostile.Cast {
 // storm sends the generated frames.
 func (x *hostileVM) storm(t *testing.T, r hostileRound) {
 	cast := x.cast(t)
+	x.wait(time.Second) // for what others have said before
 	s := &storm{hostileVM: x, rules: x.rules(r.filtered), cast: cast, result: &hostileResult{
 		round: r.name, sent: map[string]int{}, arrived: map[string]int{}, heard: map[string]int{},
-	}, numbers: map[uint64]bool{}}
+	}, numbers: map[uint64]bool{}, kindOf: map[uint64]string{}, sorts: map[string]int{}}
 	x.results = append(x.results, s.result)
 	s.listen(t)
 	defer s.close()
@@ -265,7 +271,7 @@ func (x *hostileVM) storm(t *testing.T, r hostileRound) {
 	var watch sync.WaitGroup
 	watch.Go(func() { s.watchTables(ended) })
 	began := time.Now()
-	kindOf := s.send(t)
+	s.send(t)
 	x.wait(silence)
 	close(ended)
 	watch.Wait()
@@ -275,7 +281,7 @@ func (x *hostileVM) storm(t *testing.T, r hostileRound) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for n := range s.numbers {
-		s.result.arrived[kindOf[n]]++
+		s.result.arrived[s.kindOf[n]]++
 	}
 	for _, p := range s.ears {
 		s.result.missed += p.missed()
@@ -293,6 +299,8 @@ type storm struct {
 
 	mu      sync.Mutex
 	numbers map[uint64]bool
+	kindOf  map[uint64]string // by number
+	sorts   map[string]int
 	wrong   []string
 	control atomic.Uint64 // the last control frame that has arrived
 }
@@ -310,14 +318,23 @@ func (s *storm) heard(at string, frame []byte, vlan uint16, rules func(frame []b
 		s.numbers[n] = true
 	}
 	if wrong := rules(frame, vlan); wrong != "" {
-		s.fault(fmt.Sprintf("%s received: %s: VLAN %d, %x", at, wrong, vlan, frame[:min(len(frame), 100)]))
+		kind := "a frame without a number"
+		if n, ok := hostile.NumberIn(frame); ok {
+			kind = s.kindOf[n]
+		}
+		sort, _, _ := strings.Cut(wrong, ":")
+		if f := strings.Fields(sort); len(f) > 2 {
+			sort = strings.Join(f[:2], " ")
+		}
+		s.fault(kind+", "+sort, fmt.Sprintf("%s received: %s: VLAN %d, %x", at, wrong, vlan, frame[:min(len(frame), 120)]))
 	}
 }
 
-// fault notes what is wrong; s.mu is held.
-func (s *storm) fault(what string) {
-	if s.result.wrong++; len(s.wrong) < 20 {
-		s.wrong = append(s.wrong, what)
+// fault notes what is wrong, by its sort with one example; s.mu is held.
+func (s *storm) fault(sort, example string) {
+	s.result.wrong++
+	if s.sorts[sort]++; s.sorts[sort] == 1 {
+		s.wrong = append(s.wrong, sort+": "+example)
 	}
 }
 
@@ -367,13 +384,15 @@ func (s *storm) close() {
 }
 
 // send sends all frames, and a control frame after every few of them, whose arrival it waits for.
-func (s *storm) send(t *testing.T) map[uint64]string {
-	g, kindOf := hostile.New(s.seed, s.cast), map[uint64]string{}
+func (s *storm) send(t *testing.T) {
+	g := hostile.New(s.seed, s.cast)
 	targets := []*vm{s.rogues[1], s.friend, s.rogues[2], s.red.vms[1]}
 	for i := 0; i < s.frames && s.ctx.Err() == nil; {
 		for range min(inFlight, s.frames-i) {
 			f := g.Next()
-			kindOf[g.Number()] = f.Kind
+			s.mu.Lock()
+			s.kindOf[g.Number()] = f.Kind
+			s.mu.Unlock()
 			if err := s.self.probe.send(f.Bytes); err != nil {
 				t.Fatalf("%s of %d bytes: %v", f.Kind, len(f.Bytes), err)
 			}
@@ -401,7 +420,6 @@ func (s *storm) send(t *testing.T) map[uint64]string {
 			break
 		}
 	}
-	return kindOf
 }
 
 // watchTables looks at what the switches learn, all the time.
@@ -421,13 +439,13 @@ func (s *storm) look() {
 		list, err := s.macTable(h)
 		s.mu.Lock()
 		if err != nil {
-			s.fault(err.Error())
+			s.fault("fdb/show", err.Error())
 		}
 		s.result.entries = max(s.result.entries, len(list))
 		for _, e := range list {
 			if wrong := s.strayMAC(h, e, s.macs); wrong != "" {
 				s.result.stray++
-				s.fault("fdb: " + wrong)
+				s.fault("fdb", wrong)
 			}
 		}
 		s.mu.Unlock()
@@ -443,7 +461,7 @@ func (s *storm) verdict(t *testing.T) {
 		say = t.Logf
 	}
 	if s.result.wrong > 0 {
-		say("%d times something was wrong; the first:\n%s", s.result.wrong, strings.Join(s.wrong, "\n"))
+		say("%d times something was wrong: %v; an example of each:\n%s", s.result.wrong, s.sorts, strings.Join(s.wrong, "\n"))
 	}
 	sent := 0
 	for _, n := range s.result.sent {

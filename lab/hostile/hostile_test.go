@@ -162,7 +162,8 @@ func TestWrong(t *testing.T) {
 		{"own advertisement", frame(own.MAC, etherIPv6, advert(nil, 58, LinkLocal(own.MAC))), "", ""},
 		{"another's advertisement", frame(own.MAC, etherIPv6, advert(nil, 58, other.V6)), "advertised", "advertised"},
 		{"the same behind options", frame(own.MAC, etherIPv6, advert([]byte{58, 0, 1, 4, 0, 0, 0, 0}, 60, other.V6)), "advertised", "advertised"},
-		{"the same in a first fragment", frame(own.MAC, etherIPv6, advert([]byte{58, 0, 0, 1, 0, 0, 0, 0}, 44, other.V6)), "advertised", "advertised"},
+		{"the same in a whole fragment", frame(own.MAC, etherIPv6, advert([]byte{58, 0, 0, 0, 0, 0, 0, 0}, 44, other.V6)), "advertised", "advertised"},
+		{"the same in a first fragment", frame(own.MAC, etherIPv6, advert([]byte{58, 0, 0, 1, 0, 0, 0, 0}, 44, other.V6)), "advertised", ""},
 		{"SNAP", frame(own.MAC, 40, append([]byte{0xaa, 0xaa, 3, 0, 0, 0, 8, 6}, arp(other.V4)...)), "ARP sender", "ARP sender"},
 	} {
 		for r, want := range map[*Rules]string{&rules: c.filtered, &open: c.unfilter} {

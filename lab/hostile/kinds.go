@@ -75,6 +75,8 @@ func kinds() []kind {
 		add("IPv6 "+p.String(), func(g *Generator) []byte { return g.packet6(p) })
 	}
 	list = append(list, fragmented()...)
+	list = append(list, kind{"DHCP from a server, in fragments", func(g *Generator) [][]byte { return g.cut4(g.dhcp4(67, 68)) }},
+		kind{"DHCPv6 from a server, in fragments", func(g *Generator) [][]byte { return g.cut6(g.dhcp6(547, 546)) }})
 	for _, x := range []struct {
 		name   string
 		chains [][]uint8
@@ -208,6 +210,30 @@ func (g *Generator) fragments6(pieces [][2]int) [][]byte {
 		}, gopacket.Payload(body[c[0]:c[1]])))
 	}
 	return out
+}
+
+// cut4 makes two fragments of a whole packet.
+func (g *Generator) cut4(frame []byte) [][]byte {
+	p := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.NoCopy)
+	eth, _ := p.LinkLayer().(*layers.Ethernet)
+	ip, _ := p.NetworkLayer().(*layers.IPv4)
+	body, at := ip.Payload, len(ip.Payload)/2&^7
+	ip.Flags = layers.IPv4MoreFragments
+	first := g.serialize(eth, ip, gopacket.Payload(body[:at]))
+	ip.Flags, ip.FragOffset = 0, uint16(at/8)
+	return [][]byte{first, g.serialize(eth, ip, gopacket.Payload(body[at:]))}
+}
+
+func (g *Generator) cut6(frame []byte) [][]byte {
+	p := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.NoCopy)
+	eth, _ := p.LinkLayer().(*layers.Ethernet)
+	ip, _ := p.NetworkLayer().(*layers.IPv6)
+	body, at := ip.Payload, len(ip.Payload)/2&^7
+	f := &layers.IPv6Fragment{NextHeader: ip.NextHeader, MoreFragments: true, Identification: g.rng.Uint32()}
+	ip.NextHeader = layers.IPProtocolIPv6Fragment
+	first := g.serialize(eth, ip, f, gopacket.Payload(body[:at]))
+	f.MoreFragments, f.FragmentOffset = false, uint16(at/8)
+	return [][]byte{first, g.serialize(eth, ip, f, gopacket.Payload(body[at:]))}
 }
 
 // option is a header of eight bytes of destination options.

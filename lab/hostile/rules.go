@@ -111,6 +111,7 @@ func (r Rules) ip6(b []byte) string {
 		return "" // receivers drop it
 	}
 	proto, rest := b[6], b[40:end]
+	fragment := false
 	for {
 		length := 0
 		switch {
@@ -123,6 +124,7 @@ func (r Rules) ip6(b []byte) string {
 			if binary.BigEndian.Uint16(rest[2:])&0xfff8 != 0 {
 				return "" // a later fragment
 			}
+			fragment = fragment || binary.BigEndian.Uint16(rest[2:])&1 != 0
 			length = 8
 		}
 		if length == 0 || length > len(rest) {
@@ -131,6 +133,7 @@ func (r Rules) ip6(b []byte) string {
 		proto, rest = rest[0], rest[length:]
 	}
 	switch {
+	case proto == 58 && fragment && !r.Filtered: // receivers do not take advertisements in fragments (RFC 6980)
 	case proto == 58 && len(rest) >= 24 && rest[0] == 136:
 		if a := netip.AddrFrom16([16]byte(rest[8:24])); !r.owns(a) {
 			return "advertised address " + a.String()
