@@ -69,14 +69,13 @@ type Generator struct {
 	kinds   []kind
 	queue   []Frame
 	number  uint64
-	buffer  gopacket.SerializeBuffer
 	options gopacket.SerializeOptions
 }
 
 // New makes a generator. The same seed and cast make the same frames.
 func New(seed uint64, c Cast) *Generator {
 	g := &Generator{
-		cast: c, rng: rand.New(rand.NewPCG(seed, 0)), buffer: gopacket.NewSerializeBuffer(),
+		cast: c, rng: rand.New(rand.NewPCG(seed, 0)),
 		options: gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true},
 	}
 	g.kinds = kinds()
@@ -230,10 +229,12 @@ func LinkLocal(m net.HardwareAddr) netip.Addr {
 
 // serialize puts layers together.
 func (g *Generator) serialize(list ...gopacket.SerializableLayer) []byte {
-	if err := gopacket.SerializeLayers(g.buffer, g.options, list...); err != nil {
+	// Not one buffer for all: layers leave out bytes, which would be those of an earlier frame.
+	b := gopacket.NewSerializeBuffer()
+	if err := gopacket.SerializeLayers(b, g.options, list...); err != nil {
 		panic(err) // the layers are this package's own
 	}
-	return append([]byte{}, g.buffer.Bytes()...)
+	return b.Bytes()
 }
 
 func (g *Generator) ethernet(t layers.EthernetType) *layers.Ethernet {

@@ -56,7 +56,7 @@ func TestTheMix(t *testing.T) {
 	said := map[string]int{}
 	for range count {
 		f := g.Next()
-		if len(f.Bytes) < 14 || len(f.Bytes) > 1400 {
+		if len(f.Bytes) < 14 || len(f.Bytes) > 1414 {
 			t.Fatalf("%s: a frame of %d bytes", f.Kind, len(f.Bytes))
 		}
 		by[f.Kind]++

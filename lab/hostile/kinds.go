@@ -76,7 +76,18 @@ func kinds() []kind {
 	}
 	list = append(list, fragmented()...)
 	list = append(list, kind{"DHCP from a server, in fragments", func(g *Generator) [][]byte { return g.cut4(g.dhcp4(67, 68)) }},
-		kind{"DHCPv6 from a server, in fragments", func(g *Generator) [][]byte { return g.cut6(g.dhcp6(547, 546)) }})
+		kind{"DHCPv6 from a server, in fragments", func(g *Generator) [][]byte { return g.cut6(g.dhcp6(547, 546)) }},
+		// Trackers of connections take no fragments that are smaller than real ones.
+		kind{"DHCP from a server, in large fragments", func(g *Generator) [][]byte { return g.cut4(g.dhcp4(67, 68, g.token(1200))) }},
+		kind{"DHCPv6 from a server, in large fragments", func(g *Generator) [][]byte { return g.cut6(g.dhcp6(547, 546, g.token(1450))) }},
+		kind{"IPv4 UDP, in large fragments", func(g *Generator) [][]byte {
+			ip := g.ip4(layers.IPProtocolUDP)
+			return g.cut4(g.serialize(append([]gopacket.SerializableLayer{g.ethernet(layers.EthernetTypeIPv4), ip}, append(g.transport(layers.IPProtocolUDP, ip), g.token(1450))...)...))
+		}},
+		kind{"IPv6 UDP, in large fragments", func(g *Generator) [][]byte {
+			ip := g.ip6(layers.IPProtocolUDP)
+			return g.cut6(g.serialize(append([]gopacket.SerializableLayer{g.ethernet(layers.EthernetTypeIPv6), ip}, append(g.transport(layers.IPProtocolUDP, ip), g.token(1450))...)...))
+		}})
 	for _, x := range []struct {
 		name   string
 		chains [][]uint8
@@ -123,7 +134,7 @@ func (g *Generator) packet6(p layers.IPProtocol) []byte {
 	return g.serialize(append([]gopacket.SerializableLayer{g.ethernet(layers.EthernetTypeIPv6), ip}, g.transport(p, ip)...)...)
 }
 
-func (g *Generator) dhcp4(from, to uint16) []byte {
+func (g *Generator) dhcp4(from, to uint16, more ...gopacket.SerializableLayer) []byte {
 	ip := g.ip4(layers.IPProtocolUDP)
 	udp := &layers.UDP{SrcPort: layers.UDPPort(from), DstPort: layers.UDPPort(to)}
 	_ = udp.SetNetworkLayerForChecksum(ip)
@@ -131,13 +142,13 @@ func (g *Generator) dhcp4(from, to uint16) []byte {
 	if from == 67 {
 		op, t = layers.DHCPOpReply, pick(g, []layers.DHCPMsgType{layers.DHCPMsgTypeOffer, layers.DHCPMsgTypeAck, layers.DHCPMsgTypeNak})
 	}
-	return g.serialize(g.ethernet(layers.EthernetTypeIPv4), ip, udp, &layers.DHCPv4{
+	return g.serialize(append([]gopacket.SerializableLayer{g.ethernet(layers.EthernetTypeIPv4), ip, udp, &layers.DHCPv4{
 		Operation: op, HardwareType: layers.LinkTypeEthernet, HardwareLen: 6, Xid: g.rng.Uint32(), ClientHWAddr: g.sender(), YourClientIP: g.v4(),
 		Options: layers.DHCPOptions{layers.NewDHCPOption(layers.DHCPOptMessageType, []byte{byte(t)}), layers.NewDHCPOption(224, g.token(16))},
-	})
+	}}, more...)...)
 }
 
-func (g *Generator) dhcp6(from, to uint16) []byte {
+func (g *Generator) dhcp6(from, to uint16, more ...gopacket.SerializableLayer) []byte {
 	ip := g.ip6(layers.IPProtocolUDP)
 	udp := &layers.UDP{SrcPort: layers.UDPPort(from), DstPort: layers.UDPPort(to)}
 	_ = udp.SetNetworkLayerForChecksum(ip)
@@ -145,9 +156,9 @@ func (g *Generator) dhcp6(from, to uint16) []byte {
 	if from == 547 {
 		t = layers.DHCPv6MsgTypeAdvertise
 	}
-	return g.serialize(g.ethernet(layers.EthernetTypeIPv6), ip, udp, &layers.DHCPv6{
+	return g.serialize(append([]gopacket.SerializableLayer{g.ethernet(layers.EthernetTypeIPv6), ip, udp, &layers.DHCPv6{
 		MsgType: t, TransactionID: g.random(3), Options: layers.DHCPv6Options{layers.NewDHCPv6Option(250, g.token(16))},
-	})
+	}}, more...)...)
 }
 
 // fragmented are packets in pieces.
@@ -217,18 +228,26 @@ func (g *Generator) cut4(frame []byte) [][]byte {
 	p := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.NoCopy)
 	eth, _ := p.LinkLayer().(*layers.Ethernet)
 	ip, _ := p.NetworkLayer().(*layers.IPv4)
-	body, at := ip.Payload, len(ip.Payload)/2&^7
+	body, at := ip.Payload, piece(ip.Payload)
 	ip.Flags = layers.IPv4MoreFragments
 	first := g.serialize(eth, ip, gopacket.Payload(body[:at]))
 	ip.Flags, ip.FragOffset = 0, uint16(at/8)
 	return [][]byte{first, g.serialize(eth, ip, gopacket.Payload(body[at:]))}
 }
 
+// piece is how long the first of two fragments is.
+func piece(body []byte) int {
+	if len(body) > 1296 {
+		return 1288
+	}
+	return len(body) / 2 &^ 7
+}
+
 func (g *Generator) cut6(frame []byte) [][]byte {
 	p := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.NoCopy)
 	eth, _ := p.LinkLayer().(*layers.Ethernet)
 	ip, _ := p.NetworkLayer().(*layers.IPv6)
-	body, at := ip.Payload, len(ip.Payload)/2&^7
+	body, at := ip.Payload, piece(ip.Payload)
 	f := &layers.IPv6Fragment{NextHeader: ip.NextHeader, MoreFragments: true, Identification: g.rng.Uint32()}
 	ip.NextHeader = layers.IPProtocolIPv6Fragment
 	first := g.serialize(eth, ip, f, gopacket.Payload(body[:at]))
