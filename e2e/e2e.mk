@@ -48,6 +48,10 @@ admin-load: build ## 200 slow readers of the admin socket, scrapes and nonsense 
 on-call: build ## the questions of docs/operations.md, each answered by one command on a host with a fault (root; PATCHBAY_LAB_SERVER=sim)
 	$(GO) test -count 1 -timeout 20m -tags e2e -v -run TestOnCall $(TESTFLAGS) ./e2e/
 
+.PHONY: e2e-isolation
+e2e-isolation: build ## a port in every state, both firewall drivers: what it hears of another tenant's network and of its own, what it sends; prints a table (root; PATCHBAY_E2E_AGENT=patchbay,python for both agents; PATCHBAY_LAB_SERVER=sim)
+	$(GO) test -count 1 -timeout 60m -tags e2e -v -run TestIsolation $(TESTFLAGS) ./e2e/
+
 .PHONY: e2e-hostile
 e2e-hostile: build ## a VM that sends FRAMES=20000 generated frames of every kind with forged fields, in three rounds: nobody receives what it may not say (root; SEED=1, 0 for a new one; PATCHBAY_LAB_SERVER=sim)
 	FRAMES=$(or $(FRAMES),20000) SEED=$(SEED) $(GO) test -count 1 -timeout 30m -tags e2e -v -run TestHostile $(TESTFLAGS) ./e2e/

@@ -40,6 +40,25 @@ func openWatch(netns, link string, each func(frame []byte, vlan uint16)) (*probe
 	return p, nil
 }
 
+// openTagged opens a socket for one VLAN of a link: it takes what arrives in it, and what it sends is put into it.
+func openTagged(netns, link string, vlan uint16) (*probe, error) {
+	var p *probe
+	ready := make(chan struct{})
+	opened, err := openWatch(netns, link, func(frame []byte, tag uint16) {
+		<-ready
+		if tag == vlan {
+			p.take(frame)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	p = opened
+	p.vlan = vlan
+	close(ready)
+	return p, nil
+}
+
 // missed counts the frames that a socket had no room for, since the last time it was asked.
 func (p *probe) missed() int {
 	s, err := unix.GetsockoptTpacketStats(p.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS)
