@@ -256,7 +256,7 @@ func (a *Agent) notePlugged(b *ovsdb.Batch) {
 			}
 			if a.seen.totals.PluggedOpen++; a.seen.totals.PluggedOpen == 1 {
 				a.log.Warn("port plugged in without isolation: it hears every network of the host until the agent's first write. "+
-					"Set isolate_vif = true in [vif_plug_ovs] of nova.conf", "interface", i.Name)
+					"Set isolate_vif = true in [os_vif_ovs] of nova.conf", "interface", i.Name)
 			}
 		}
 	}

@@ -175,8 +175,8 @@ type bindingRow struct {
 
 // apartRow wants a port to be in no network. A port without a tag is a trunk of all VLANs: it hears every network of the
 // host. The dead VLAN alone would not do: ports that have their filters, but not their network yet, would reach each other
-// there. So the port carries tagged packets only, of a VLAN that nobody has, as os-vif with isolate_vif and the interface
-// driver of Neutron's other agents plug it in. What is written down about the network that the port was in stays.
+// there. So the port carries tagged packets only, of a VLAN that nobody has, as the interface driver of Neutron's other agents
+// plugs it in. What is written down about the network that the port was in stays.
 type apartRow struct {
 	port ovsdb.UUID
 	keep int // the VLAN in which the port may stay; or anyVLAN, or noVLAN
