@@ -91,6 +91,7 @@ func metrics() []metric {
 		{"patchbay_round_seconds_total", "how long these rounds took together", counter, nil, value(func(s *inspect.Status) float64 { return s.Totals.RoundSeconds })},
 		{"patchbay_calls_total", "questions and reports to the server that came to an end", counter, nil, total(func(t *inspect.Totals) uint64 { return t.Calls })},
 		{"patchbay_calls_failed_total", "of these, those that failed", counter, nil, total(func(t *inspect.Totals) uint64 { return t.CallsFailed })},
+		{"patchbay_ports_plugged_open_total", "ports that were plugged in without isolation (os-vif's isolate_vif): they heard every network of the host until the agent's first write", counter, nil, total(func(t *inspect.Totals) uint64 { return t.PluggedOpen })},
 		{"patchbay_messages_total", "messages from the server, by whether they concern this host (here, elsewhere)", counter, []string{"about"}, func(s *inspect.Status, put put) {
 			put(float64(s.Totals.Messages-s.Totals.Foreign), "here")
 			put(float64(s.Totals.Foreign), "elsewhere")

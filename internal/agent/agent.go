@@ -342,6 +342,7 @@ func (a *Agent) switchChanged(ctx context.Context, b *ovsdb.Batch) {
 		return
 	}
 	a.world.Switch(b)
+	a.notePlugged(b)
 	a.extensions.Rows(b)
 	if !a.started {
 		a.started = true

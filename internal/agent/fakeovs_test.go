@@ -419,8 +419,12 @@ func (s *ovsSession) tell() {
 		}
 	}, &b.Bridges)
 	differ(s.view.Ports(), func(r *ovsdb.Port) ovsdb.UUID { return r.UUID }, rows["Port"], func(id ovsdb.UUID, r map[string]any) *ovsdb.Port {
+		var trunks []int
+		for _, v := range elements(r["trunks"]) {
+			trunks = append(trunks, *numberOf(v))
+		}
 		return &ovsdb.Port{
-			UUID: id, Name: textOf(r["name"]), Interfaces: uuids(r["interfaces"]), Tag: numberOf(r["tag"]), VLANMode: textOf(r["vlan_mode"]),
+			UUID: id, Name: textOf(r["name"]), Interfaces: uuids(r["interfaces"]), Tag: numberOf(r["tag"]), VLANMode: textOf(r["vlan_mode"]), Trunks: trunks,
 			QoS: reference(r["qos"]), OtherConfig: pairsOf(r["other_config"]),
 		}
 	}, &b.Ports)

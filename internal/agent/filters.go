@@ -496,18 +496,32 @@ func (a *Agent) zonesToFlush(now time.Time) []uint16 {
 	return out
 }
 
-// maxFlushes bounds the attempts: ports are not held up by a zone that cannot be emptied, and the later it is the more
-// connections of its new owner would be lost.
-const maxFlushes = 3
+// zoneReady says whether a port may have flows in this round, as far as its zone of connection tracking goes: in one that has
+// connections of its last network the port would let those through. A zone that is emptied in this round is noted in the plan.
+func (a *Agent) zoneReady(p *plan, o world.Object) bool {
+	if len(a.tracking.fresh) == 0 || o.Kind != world.KindPort {
+		return true
+	}
+	port := a.world.Port(o.ID)
+	if port == nil || !a.world.Filtered(port) || !a.tracking.fresh[port.Wiring.VLAN] {
+		return true
+	}
+	p.zones[o] = port.Wiring.VLAN
+	return slices.Contains(p.flush, port.Wiring.VLAN)
+}
 
 // zonesFlushed takes the outcome.
 func (a *Agent) zonesFlushed(zones []uint16, errs []error, now time.Time) {
 	for i, zone := range zones {
 		if errs[i] != nil {
-			a.repeats.log(a.log, slog.LevelWarn, "connections of a VLAN's last network cannot be forgotten", "vlan", zone, "err", errs[i])
-			if a.tracking.retries.fail(zone, now); a.tracking.retries[zone].failed < maxFlushes {
-				continue
-			}
+			wait := a.tracking.retries.fail(zone, now)
+			a.repeats.log(a.log, slog.LevelWarn, "connection tracking zone not flushed, new ports of the network wait, retrying",
+				"zone", zone, "err", errs[i])
+			a.wakeUp(now.Add(wait))
+			continue
+		}
+		if a.tracking.retries[zone].failed > 0 {
+			a.repeats.forget("connection tracking zone not flushed, new ports of the network wait, retrying")
 		}
 		delete(a.tracking.fresh, zone)
 		a.tracking.retries.forget(zone)

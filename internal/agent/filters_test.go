@@ -358,24 +358,6 @@ func TestSlowLooksAreRare(t *testing.T) {
 	})
 }
 
-func TestAZoneThatCannotBeEmptiedHoldsUpNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ct := &tracker{began: time.Now(), broken: true}
-		a, _, _ := filtering(t, &cloud{}, ct, 0)
-		a.tracking.fresh[7] = true
-		for range 100 {
-			if p := a.plan(); len(p.flush) > 0 {
-				p.run(t.Context(), nil)
-				a.applied(p)
-			}
-			time.Sleep(50 * time.Millisecond)
-		}
-		if len(ct.calls) != maxFlushes || len(a.tracking.fresh) != 0 {
-			t.Errorf("%v", ct.calls)
-		}
-	})
-}
-
 func TestWhatIsFoundOnTheBridge(t *testing.T) {
 	entry := func(text string) openflow.Entry {
 		f, err := openflow.ParseFlow(text)

@@ -239,6 +239,29 @@ func (a *Agent) noteSwitch(b *ovsdb.Batch) {
 	a.recorder.put(note{kind: kindSwitch, what: "rows changed in the switch's database", n: b.Len()})
 }
 
+// notePlugged counts ports that came without isolation while the agent ran. Whoever plugs such a port in lets it hear every
+// network of the host for the milliseconds until the agent's first write; nothing that the agent does can change that.
+func (a *Agent) notePlugged(b *ovsdb.Batch) {
+	if b.Kind != ovsdb.Update {
+		return
+	}
+	for _, d := range b.Ports {
+		if d.Old != nil || d.New == nil || d.New.Tag != nil || d.New.VLANMode != "" {
+			continue
+		}
+		for _, id := range d.New.Interfaces {
+			i, br := a.world.View.Interface(id), a.world.View.BridgeOf(d.New.UUID)
+			if i == nil || br == nil || i.ExternalIDs["iface-id"] == "" || br.Name != a.cfg.World.IntegrationBridge {
+				continue
+			}
+			if a.seen.totals.PluggedOpen++; a.seen.totals.PluggedOpen == 1 {
+				a.log.Warn("port plugged in without isolation: it hears every network of the host until the agent's first write. "+
+					"Set isolate_vif = true in [os_vif_ovs] of nova.conf", "interface", i.Name)
+			}
+		}
+	}
+}
+
 // noteMessage takes a message of the server down, after the world has looked at it.
 func (a *Agent) noteMessage(decoded any) {
 	a.seen.totals.Messages++

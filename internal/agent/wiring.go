@@ -121,7 +121,7 @@ func (a *Agent) compile(o world.Object) {
 		b.meters.Want(o, metersOf[name])
 	}
 	want.Flows, want.Meters = nil, nil
-	if len(want.Rows)+len(want.After) == 0 && want.Waiting == "" {
+	if len(want.Rows)+len(want.Until)+len(want.After) == 0 && want.Waiting == "" {
 		delete(a.wiring.wants, o)
 		delete(a.wiring.unsettled, o)
 	} else {
@@ -253,6 +253,8 @@ type plan struct {
 	bundles []bundle
 	flush   []uint16 // zones of connection tracking
 	tracker Conntrack
+	// zones of ports that may have no flows until the zone is empty.
+	zones map[world.Object]uint16
 
 	seq       uint64
 	rowErrs   []error
@@ -291,19 +293,20 @@ func (a *Agent) apply(ctx context.Context) {
 // plan collects what is not as wanted. Nothing is sent for an object that failed a moment ago.
 func (a *Agent) plan() *plan {
 	now := time.Now()
-	p := &plan{flush: a.zonesToFlush(now), tracker: a.cfg.Conntrack}
-	if a.switchUp && a.world.View.Seq() >= a.wiring.seq {
-		for o := range a.wiring.unsettled {
-			if a.wiring.retries.waiting(o, now) {
-				continue
-			}
-			if tx := a.rows(o); tx.Len() > 0 {
-				tx.Owner = o.String()
-				p.txs, p.owners = append(p.txs, tx), append(p.owners, o)
-			} else if !a.pending(o) {
-				delete(a.wiring.unsettled, o)
-				a.placed(o, now)
-			}
+	p := &plan{flush: a.zonesToFlush(now), tracker: a.cfg.Conntrack, zones: map[world.Object]uint16{}}
+	current := a.switchUp && a.world.View.Seq() >= a.wiring.seq
+	held := map[world.Object]bool{} // ports whose rows have to come first, and are not part of this round
+	for o := range a.wiring.unsettled {
+		tx := a.rows(o)
+		switch {
+		case tx.Len() > 0 && (!current || a.wiring.retries.waiting(o, now)):
+			held[o] = o.Kind == world.KindPort
+		case tx.Len() > 0:
+			tx.Owner = o.String()
+			p.txs, p.owners = append(p.txs, tx), append(p.owners, o)
+		case current && !a.pending(o):
+			delete(a.wiring.unsettled, o)
+			a.placed(o, now)
 		}
 	}
 	exposed := a.world.Exposed()
@@ -317,7 +320,7 @@ func (a *Agent) plan() *plan {
 		var ready []delta.Change
 		changes := b.tracker.Changes()
 		for _, c := range changes {
-			if !a.wiring.retries.waiting(c.Owner, now) && !b.watch.fights.waiting(c.Key, now) {
+			if !held[c.Owner] && !a.waits(b, c, now) && a.zoneReady(p, c.Owner) {
 				ready = append(ready, c)
 			}
 		}
@@ -337,17 +340,28 @@ func (a *Agent) plan() *plan {
 	return p
 }
 
-// rows is the transaction that an object still needs: its rows, and once its flows are in place those that wait for them.
+// waits says whether a change has to wait because one like it failed a moment ago. What an object that is gone leaves behind
+// goes at once: its port number may be given to another.
+func (a *Agent) waits(b *bridge, c delta.Change, now time.Time) bool {
+	gone := c.Entry.IsZero() && b.tracker.Owned(c.Owner) == 0
+	return !gone && a.wiring.retries.waiting(c.Owner, now) || b.watch.fights.waiting(c.Key, now)
+}
+
+// rows is the transaction that an object still needs: its rows, with those that count until its flows are in place, and once
+// they are those that wait for them.
 func (a *Agent) rows(o world.Object) *ovsdb.Tx {
 	tx := ovsdb.NewTx(a.world.View)
 	want := a.wiring.wants[o]
-	for _, r := range want.Rows {
-		r.Add(tx, a.world.View)
-	}
-	if tx.Len() == 0 && !a.pending(o) {
-		for _, r := range want.After {
+	add := func(rows []pipeline.Row) {
+		for _, r := range rows {
 			r.Add(tx, a.world.View)
 		}
+	}
+	add(want.Rows)
+	if a.pending(o) {
+		add(want.Until)
+	} else if tx.Len() == 0 {
+		add(want.After)
 	}
 	return tx
 }
@@ -377,7 +391,8 @@ const applyTimeout = 30 * time.Second
 
 // run makes the changes: meters, which flows refer to; rows, since flows refer to what they make; then one atomic bundle a
 // bridge, and at last the meters go that no flow uses any more. Zones of connection tracking with a new owner are emptied
-// before it has flows.
+// before it has flows. The flows of a port whose rows or zone failed are left out: its guards must not go while its row still
+// has it in a network, nor may it meet the connections of another network.
 func (p *plan) run(ctx context.Context, db Committer) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
@@ -389,11 +404,24 @@ func (p *plan) run(ctx context.Context, db Committer) {
 		result, errs := db.CommitAll(ctx, p.txs)
 		p.seq, p.rowErrs = result.Seq, errs
 	}
+	failed := map[world.Object]bool{}
+	for i, err := range p.rowErrs {
+		failed[p.owners[i]] = err != nil && p.owners[i].Kind == world.KindPort
+	}
 	for _, zone := range p.flush {
-		p.flushErrs = append(p.flushErrs, p.tracker.FlushZone(ctx, zone))
+		err := p.tracker.FlushZone(ctx, zone)
+		p.flushErrs = append(p.flushErrs, err)
+		for o, z := range p.zones {
+			failed[o] = failed[o] || err != nil && z == zone
+		}
 	}
 	for i := range p.bundles {
 		b := &p.bundles[i]
+		before := len(b.changes)
+		b.changes = slices.DeleteFunc(b.changes, func(c delta.Change) bool { return failed[c.Owner] })
+		if len(b.changes) < before {
+			b.out = nil // a flow that is still there may use one of these meters
+		}
 		msgs := make([]openflow.Message, len(b.changes))
 		for j, c := range b.changes {
 			msgs[j] = c.Message()

@@ -33,6 +33,8 @@ type Tracker struct {
 	known bool // have is what the switch has
 	dirty map[of.Key]bool
 	stale map[of.Key]bool // there, and never wanted
+	// left are flows that are to go, with the owner that wanted them last.
+	left map[of.Key]world.Object
 	// learned are flows that the switch made itself, by an action of an agent's flow.
 	learned map[of.Key]bool
 	// disturbed are flows that somebody else changed since the last Changes; unsure: one of them was in these.
@@ -50,7 +52,7 @@ type claim struct {
 func New() *Tracker {
 	return &Tracker{
 		want: map[of.Key][]claim{}, owned: map[world.Object][]of.Key{}, have: map[of.Key]of.Entry{},
-		dirty: map[of.Key]bool{}, stale: map[of.Key]bool{}, learned: map[of.Key]bool{}, disturbed: map[of.Key]bool{},
+		dirty: map[of.Key]bool{}, stale: map[of.Key]bool{}, left: map[of.Key]world.Object{}, learned: map[of.Key]bool{}, disturbed: map[of.Key]bool{},
 	}
 }
 
@@ -93,12 +95,14 @@ func (t *Tracker) put(k of.Key, c claim) {
 	t.want[k] = claims
 	t.dirty[k] = true
 	delete(t.stale, k)
+	delete(t.left, k)
 }
 
 func (t *Tracker) drop(k of.Key, owner world.Object) {
 	claims := slices.DeleteFunc(t.want[k], func(c claim) bool { return c.owner == owner })
 	if len(claims) == 0 {
 		delete(t.want, k)
+		t.left[k] = owner
 	} else {
 		t.want[k] = claims
 	}
@@ -111,11 +115,18 @@ func (t *Tracker) Have(entries []of.Entry) {
 	t.have = make(map[of.Key]of.Entry, len(entries))
 	clear(t.stale)
 	clear(t.dirty)
+	left := t.left
+	t.left = map[of.Key]world.Object{}
 	clear(t.learned)
 	for _, e := range entries {
 		k := e.Key()
 		t.set(k, e)
-		if len(t.want[k]) == 0 {
+		if len(t.want[k]) > 0 {
+			continue
+		}
+		if owner, ok := left[k]; ok { // it was to go already
+			t.dirty[k], t.left[k] = true, owner
+		} else {
 			t.stale[k] = true
 		}
 	}
@@ -154,6 +165,7 @@ func same(want, have of.Entry) bool { return want == have || want.SameActions(ha
 type Change struct {
 	Key   of.Key
 	Entry of.Entry // zero for a deletion
+	// Owner wants the flow, or wanted it last; zero for a flow that nothing ever wanted.
 	Owner world.Object
 }
 
@@ -178,8 +190,9 @@ func (t *Tracker) Changes() []Change {
 		switch {
 		case len(claims) == 0 && have.IsZero(), len(claims) > 0 && same(claims[0].entry, have):
 			delete(t.dirty, k)
+			delete(t.left, k)
 		case len(claims) == 0:
-			deletes = append(deletes, Change{Key: k})
+			deletes = append(deletes, Change{Key: k, Owner: t.left[k]})
 		default:
 			adds = append(adds, Change{k, claims[0].entry, claims[0].owner})
 		}
@@ -202,6 +215,7 @@ func (t *Tracker) Done(changes []Change) {
 		claims := t.want[c.Key]
 		if len(claims) == 0 && c.Entry.IsZero() || len(claims) > 0 && claims[0].entry == c.Entry {
 			delete(t.dirty, c.Key)
+			delete(t.left, c.Key)
 		}
 	}
 }

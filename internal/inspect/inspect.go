@@ -64,8 +64,10 @@ type Totals struct {
 	RoundSeconds float64 `json:"round_seconds"`
 	RowsFailed   uint64  `json:"rows_failed"`   // transactions that the database did not take
 	FlowsRefused uint64  `json:"flows_refused"` // flows that the switch did not take
-	Warnings     uint64  `json:"log_warnings"`
-	Errors       uint64  `json:"log_errors"`
+	// PluggedOpen are ports that were plugged in without isolation while the agent ran, see os-vif's isolate_vif.
+	PluggedOpen uint64 `json:"ports_plugged_open"`
+	Warnings    uint64 `json:"log_warnings"`
+	Errors      uint64 `json:"log_errors"`
 	// Turns of the loop, for how long it was busy, and the longest turn.
 	Turns          uint64  `json:"loop_turns"`
 	BusySeconds    float64 `json:"loop_busy_seconds"`

@@ -2,7 +2,10 @@
 
 package pipeline
 
-import "github.com/patchbay-sdn/patchbay/internal/ovsdb"
+import (
+	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+	"github.com/patchbay-sdn/patchbay/internal/world"
+)
 
 // Described is a row in plain words, for tests that stand in for the database.
 type Described struct {
@@ -25,6 +28,9 @@ func Describe(row Row, v *ovsdb.View) Described {
 		return Described{Bridge: r.bridge, Port: r.name, Gone: true}
 	case noPortRow:
 		return Described{Port: v.Port(r.port).Name, Gone: true}
+	case apartRow:
+		tag := world.DeadVLAN
+		return Described{Port: v.Port(r.port).Name, Tag: &tag}
 	case bindingRow:
 		tag := int(r.vlan)
 		return Described{Port: v.Port(r.port).Name, Tag: &tag, Config: r.config}

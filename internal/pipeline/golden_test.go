@@ -319,5 +319,6 @@ func (s *script) state(id string) {
 		}
 	}
 	rows("before", want.Rows)
+	rows("until", want.Until)
 	rows("after", want.After)
 }

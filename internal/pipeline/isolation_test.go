@@ -3,10 +3,13 @@
 package pipeline
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 	of "github.com/patchbay-sdn/patchbay/openflow"
 )
@@ -100,4 +103,69 @@ func TestClaimsAreOfOneNetwork(t *testing.T) {
 	if claims < 3 {
 		t.Errorf("only %d claims were looked at", claims)
 	}
+}
+
+// TestAPortIsInNoVLANBeforeItIsWired: from the first sight of its row, whatever the firewall, and whatever is known of it. A row
+// without a tag is a trunk of all VLANs.
+func TestAPortIsInNoVLANBeforeItIsWired(t *testing.T) {
+	noop := filterConfig()
+	noop.Filter, noop.FilterTables, noop.AntiSpoof = false, false, true
+	closed := filterConfig()
+	closed.FailClosed = true
+	for name, cfg := range map[string]world.Config{"noop": noop, "openvswitch": closed, "fail_closed off": filterConfig()} {
+		t.Run(name, func(t *testing.T) {
+			for _, ofport := range []int{0, -1, 11} { // not made yet, failed, made
+				c := newCloud(cfg)
+				c.plugInto("tapA", ofport, map[string]string{"iface-id": "A", "attached-mac": "fa:16:3e:00:00:0a"})
+				c.w.Settle() // nobody has answered
+				want := Compile(c.w, c.s, world.Object{Kind: world.KindPort, ID: "A"})
+				if got := rowsText(c, want.Rows); got != "tag=4095 vlan_mode=trunk trunks=4095" {
+					t.Errorf("number %d: rows %q", ofport, got)
+				}
+			}
+		})
+	}
+}
+
+// TestAPortLeavesItsNetworkForTheNext: until the flows of its new network are in place a port is in neither.
+func TestAPortLeavesItsNetworkForTheNext(t *testing.T) {
+	for tag, want := range map[int]string{0: "tag=4095 vlan_mode=trunk trunks=4095", 7: "tag=4095 vlan_mode=trunk trunks=4095", 1: ""} {
+		c := newCloud(filterConfig())
+		c.plugInto("tapA", 11, map[string]string{"iface-id": "A", "attached-mac": "fa:16:3e:00:00:0a"})
+		p := c.w.View.PortByName("tapA")
+		if p.Tag = nil; tag != 0 {
+			p.Tag = &tag
+		}
+		if got := rowsText(c, []Row{apartRow{p.UUID, 1}}); got != want {
+			t.Errorf("tag %d: rows %q, want %q", tag, got, want)
+		}
+	}
+}
+
+// rowsText is what rows write about a port.
+func rowsText(c *cloud, rows []Row) string {
+	tx := ovsdb.NewTx(c.w.View)
+	for _, r := range rows {
+		r.Add(tx, c.w.View)
+	}
+	texts, err := tx.JSON()
+	if err != nil {
+		return err.Error()
+	}
+	var out []string
+	for _, column := range []string{"tag", "vlan_mode", "trunks"} {
+		for _, text := range texts {
+			var op struct {
+				Op  string                     `json:"op"`
+				Row map[string]json.RawMessage `json:"row"`
+			}
+			if json.Unmarshal([]byte(text), &op) != nil || op.Op != "update" {
+				continue
+			}
+			if v, ok := op.Row[column]; ok {
+				out = append(out, column+"="+strings.NewReplacer(`["set",[`, "", `]]`, "", `"`, "").Replace(string(v)))
+			}
+		}
+	}
+	return strings.Join(out, " ")
 }

@@ -20,6 +20,8 @@ type Want struct {
 	Flows []Flow
 	// Rows come before the flows, since flows refer to ports by the numbers they get.
 	Rows []Row
+	// Until are rows for as long as the flows are not in place: they come before the flows, too.
+	Until []Row
 	// After are rows that may only change once the flows are in place.
 	After []Row
 	// Meters come before the flows that use them, and go after them.
@@ -152,6 +154,7 @@ func (c *compiler) flow(bridge, reason string, f of.Flow) {
 }
 
 func (c *compiler) row(r Row)   { c.want.Rows = append(c.want.Rows, r) }
+func (c *compiler) until(r Row) { c.want.Until = append(c.want.Until, r) }
 func (c *compiler) after(r Row) { c.want.After = append(c.want.After, r) }
 
 // hw turns Neutron's address into OpenFlow's.

@@ -17,33 +17,44 @@ import (
 // port compiles a port that is plugged in here.
 func (c *compiler) port(id string) {
 	p := c.w.Port(id)
-	if p != nil && c.w.IsShut(p) {
-		c.row(apartRow{p.VIF.Port})
+	if p == nil || p.VIF == nil {
+		return
 	}
-	if p == nil || p.VIF == nil || p.VIF.OFPort == 0 {
+	switch {
+	case c.w.IsShut(p):
+		c.row(apartRow{p.VIF.Port, noVLAN})
+	case p.Wiring.State == world.Waiting || p.Wiring.State == world.Failed:
+		c.row(apartRow{p.VIF.Port, anyVLAN}) // one that was wired by an earlier run stays so
+	}
+	if p.VIF.OFPort == 0 {
 		return
 	}
 	switch p.Wiring.State {
 	case world.Wired:
 		binding := bindingRow{p.VIF.Port, p.Wiring.VLAN, c.bindingConfig(p)}
+		spoofs := c.w.Config.AntiSpoof && p.Details.PortSecurityEnabled() && !neutron.IsNetworkOwned(p.Details.DeviceOwner)
+		if c.w.Filtered(p) || spoofs {
+			// Nothing reaches the port, and it reaches nobody, before the flows that guard it are in place.
+			c.until(apartRow{p.VIF.Port, int(p.Wiring.VLAN)})
+			c.after(binding)
+		} else {
+			c.row(binding)
+		}
 		switch {
 		case c.w.Filtered(p):
 			c.filtered(p)
-			c.after(binding) // nothing reaches the port before its filters are in place
 		case c.w.Trusted(p):
-			c.row(binding)
 			c.trusted(p)
 		default:
-			c.row(binding)
 			c.unfiltered(p)
 		}
-		if c.w.Config.AntiSpoof && p.Details.PortSecurityEnabled() && !neutron.IsNetworkOwned(p.Details.DeviceOwner) {
+		if spoofs {
 			c.antiSpoof(p)
 		}
 	case world.Moved:
 		c.row(noPortRow{p.VIF.Port})
 	case world.Dead, world.Down:
-		c.row(bindingRow{p.VIF.Port, world.DeadVLAN, nil})
+		c.row(apartRow{p.VIF.Port, noVLAN})
 		c.flow(c.w.Config.IntegrationBridge, p.Wiring.Reason, of.Flow{
 			Table: intEntry, Priority: 2, Match: of.Match{of.FromPort(p.VIF.OFPort)},
 		})
@@ -162,17 +173,34 @@ type bindingRow struct {
 	config map[string]string
 }
 
-// apartRow wants that a port is in no network, not even the dead one: it gets its filters before its network, and would reach all others
-// that wait there. So it takes nothing but tagged packets, of a VLAN that nobody has; the Python agent's own driver of interfaces does the same.
-// What is written down about the network that it was in stays.
-type apartRow struct{ port ovsdb.UUID }
+// apartRow wants a port to be in no network. A port without a tag is a trunk of all VLANs: it hears every network of the
+// host. The dead VLAN alone would not do: ports that have their filters, but not their network yet, would reach each other
+// there. So the port carries tagged packets only, of a VLAN that nobody has, as the interface driver of Neutron's other agents
+// plugs it in. What is written down about the network that the port was in stays.
+type apartRow struct {
+	port ovsdb.UUID
+	keep int // the VLAN in which the port may stay; or anyVLAN, or noVLAN
+}
+
+const (
+	anyVLAN = -1
+	noVLAN  = 0
+)
 
 // Add implements Row.
 func (r apartRow) Add(tx *ovsdb.Tx, v *ovsdb.View) {
-	if p := v.Port(r.port); p != nil && p.Tag != nil && *p.Tag != world.DeadVLAN {
-		tx.Port(r.port).SetTag(world.DeadVLAN).SetVLANMode("trunk").SetTrunks(world.DeadVLAN)
-		tx.WaitApplied() // flows come next: the switch has to have done it by then
+	p := v.Port(r.port)
+	if p == nil || isolated(p) || wiredRow(p) && (r.keep == anyVLAN || *p.Tag == r.keep) {
+		return
 	}
+	tx.Port(r.port).SetTag(world.DeadVLAN).SetVLANMode("trunk").SetTrunks(world.DeadVLAN)
+	tx.WaitApplied() // flows come next, and guards may go: the switch has to have done it by then
+}
+
+func wiredRow(p *ovsdb.Port) bool { return p.Tag != nil && *p.Tag != world.DeadVLAN }
+
+func isolated(p *ovsdb.Port) bool {
+	return p.Tag != nil && *p.Tag == world.DeadVLAN && p.VLANMode == "trunk" && slices.Equal(p.Trunks, []int{world.DeadVLAN})
 }
 
 // Add implements Row.
@@ -193,11 +221,11 @@ func (r bindingRow) Add(tx *ovsdb.Tx, v *ovsdb.View) {
 	if p.Tag == nil || *p.Tag != int(r.vlan) {
 		tx.Port(r.port).SetTag(int(r.vlan))
 	}
-	// Set by whoever plugged it in, to keep it mute until it is wired.
-	if r.vlan != world.DeadVLAN && p.VLANMode != "" {
+	// Set by us or by whoever plugged it in, to keep it mute until it is wired.
+	if p.VLANMode != "" {
 		tx.Port(r.port).SetVLANMode("")
 	}
-	if r.vlan != world.DeadVLAN && len(p.Trunks) > 0 {
+	if len(p.Trunks) > 0 {
 		tx.Port(r.port).SetTrunks()
 	}
 }

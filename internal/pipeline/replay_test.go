@@ -347,7 +347,9 @@ func (h *replay) write(row pipeline.Row) {
 		h.rows(h.db.DeletePort(r.Port))
 	case r.Tag != nil:
 		h.rows(h.db.SetPort("br-int", r.Port, func(p *ovsdb.Port, _ *ovsdb.Interface) {
-			p.Tag, p.VLANMode, p.Trunks = r.Tag, "", nil
+			if p.Tag, p.VLANMode, p.Trunks = r.Tag, "", nil; *r.Tag == world.DeadVLAN {
+				p.VLANMode, p.Trunks = "trunk", []int{world.DeadVLAN}
+			}
 			if r.Config != nil {
 				p.OtherConfig = r.Config
 			}

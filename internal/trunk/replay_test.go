@@ -75,7 +75,7 @@ func ofTrunk(line string) bool {
 		if hasPrefix(words[3], "external_ids:bridge_name=", "external_ids:trunk_id=", "external_ids:subport_ids=") {
 			return true
 		}
-		wired := strings.HasPrefix(words[3], "tag=") || strings.HasPrefix(words[3], "other_config:")
+		wired := hasPrefix(words[3], "tag=", "vlan_mode=", "trunks=", "other_config:")
 		return isPatch(words[2]) && (!wired || hasPrefix(words[2], parentOuter, subOuter)) && !strings.HasPrefix(words[3], "ofport=")
 	}
 	return false

@@ -11,6 +11,7 @@ import (
 
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+	"github.com/patchbay-sdn/patchbay/internal/world"
 )
 
 // Names are those of the Python agent and of os-vif.
@@ -102,11 +103,11 @@ func (r trunkRow) Add(tx *ovsdb.Tx, v *ovsdb.View) {
 	}
 	// Only untagged packets are the parent's, as with Neutron since 24. Without that the VM could send into the parent's network
 	// under any VLAN.
-	r.pair(tx, parentInner, parentOuter, r.parent.id, r.parent.mac, 0, "access")
+	r.pair(tx, v, parentInner, parentOuter, r.parent.id, r.parent.mac, 0, "access")
 	wired := map[string]bool{}
 	for _, s := range r.subs {
 		wired[s.id] = true
-		r.pair(tx, subInner, subOuter, s.id, s.mac.String(), s.vlan, "")
+		r.pair(tx, v, subInner, subOuter, s.id, s.mac.String(), s.vlan, "")
 	}
 	names := map[string]string{}
 	for id := range r.keep {
@@ -126,11 +127,17 @@ func (r trunkRow) Add(tx *ovsdb.Tx, v *ovsdb.View) {
 	r.note(tx, i, slices.Sorted(maps.Keys(wired)))
 }
 
-// pair wants a pair of patch ports that stand for a port.
-func (r trunkRow) pair(tx *ovsdb.Tx, inner, outer, id, mac string, vlan int, mode string) {
+// pair wants a pair of patch ports that stand for a port. The inner one is in no network before the core has wired it: without
+// a tag it would be a trunk of all VLANs.
+func (r trunkRow) pair(tx *ovsdb.Tx, v *ovsdb.View, inner, outer, id, mac string, vlan int, mode string) {
 	in, out := patchName(inner, id), patchName(outer, id)
 	ids := map[string]string{"iface-id": id, "attached-mac": mac}
-	tx.EnsurePort(ovsdb.PortSpec{Bridge: r.integration, Name: in, Type: "patch", Options: map[string]string{"peer": out}, ExternalIDs: ids})
+	spec := ovsdb.PortSpec{Bridge: r.integration, Name: in, Type: "patch", Options: map[string]string{"peer": out}, ExternalIDs: ids}
+	if v.PortByName(in) == nil {
+		dead := world.DeadVLAN
+		spec.Tag, spec.VLANMode, spec.Trunks = &dead, "trunk", []int{dead}
+	}
+	tx.EnsurePort(spec)
 	tx.EnsurePort(ovsdb.PortSpec{
 		Bridge: r.bridge, Name: out, Type: "patch", Options: map[string]string{"peer": in}, ExternalIDs: ids, Tag: &vlan, VLANMode: mode,
 	})
