@@ -286,6 +286,9 @@ func (x *isolation) bystand(t *testing.T) {
 func (x *isolation) opened(t *testing.T, v *vm) {
 	t.Helper()
 	peer := v.net.vms[0]
+	if peer == v {
+		peer = v.net.vms[1]
+	}
 	if !x.eventually(settled, func() bool {
 		out, in := x.token(), x.token()
 		for _, s := range []struct {
@@ -534,7 +537,7 @@ func (x *isolation) print(took time.Duration) {
 		fmt.Fprintf(w, "\t%d\t%s\t%.0f\n", len(r.stray), r.result, r.took.Seconds())
 	}
 	_ = w.Flush()
-	fmt.Printf("arrived/offered; (shown) is not judged. Patchbay: %d frames arrived of %d where 0 are due; %d states failed; %.0f s with the lab's start\n", arrived, offered, failed, took.Seconds())
+	fmt.Printf("arrived/offered, where what is sent counts at everyone who receives it; (shown) is not judged. Patchbay: %d frames arrived of %d where 0 are due; %d states failed; %.0f s with the lab's start\n", arrived, offered, failed, took.Seconds())
 	for _, line := range x.gaps {
 		fmt.Println(line)
 	}
