@@ -163,7 +163,7 @@ func (x *isolation) routerPresent(t *testing.T) {
 }
 
 var (
-	answerTo   = regexp.MustCompile(`table=0, .*priority=99,.*arp.*`)
+	answerTo   = regexp.MustCompile(`(?m)^.*priority=99,arp.*$`)
 	answerMAC  = regexp.MustCompile(`dl_dst=([0-9a-f:]+)`)
 	answerHost = regexp.MustCompile(`arp_tha=([0-9a-f:]+)`)
 )
