@@ -61,7 +61,7 @@ lab-status: build ## what runs, where, and which agents neutron-server sees
 	bin/lab status
 
 integration: build ## tests against real RabbitMQ, Open vSwitch, neutron-server and Python peers (root)
-	@CGO_ENABLED=1 $(GO) test -race -p 1 -count 1 -timeout 20m -tags integration -json \
+	@set -o pipefail; CGO_ENABLED=1 $(GO) test -race -p 1 -count 1 -timeout 20m -tags integration -json \
 		-run "$$(tools/integration-tests names)" $(TESTFLAGS) $$(tools/integration-tests packages) | $(TESTSUM)
 
 # A fixed seed judges a change by what it changes; SEED=0 looks for new histories.

@@ -5,6 +5,8 @@ package agent
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -149,6 +151,9 @@ func TestAPortWaitsForItsZone(t *testing.T) {
 		}
 		if n := len(ct.calls); n < 5 || n > 30 {
 			t.Errorf("tried %d times in 100 s", n)
+		}
+		if s := a.status(); !slices.ContainsFunc(s.Reasons, func(r string) bool { return strings.Contains(r, "zone 1 was not flushed") }) {
+			t.Errorf("status does not say what the ports wait for: %q", s.Reasons)
 		}
 		ct.broken = false
 		time.Sleep(time.Minute)

@@ -163,6 +163,9 @@ func (a *Agent) reasons(s *inspect.Status) []string {
 	if s.Pending.Flows > 0 {
 		say("%s not as wanted yet", count(s.Pending.Flows, "flow"))
 	}
+	for _, zone := range slices.Sorted(maps.Keys(a.tracking.retries)) {
+		say("connection tracking zone %d was not flushed; new ports of its network wait", zone)
+	}
 	out = append(out, a.stumbling()...)
 	if s.Pending.Reports > 0 {
 		say("the status of %s has not been told to the server yet", count(s.Pending.Reports, "port"))

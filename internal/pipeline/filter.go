@@ -58,6 +58,7 @@ func (c *compiler) filterBase(br string) {
 				Table: table, Priority: 50, Match: of.Match{of.CTFlags(of.CTInv|of.CTTrk, 0)}, Actions: []of.Action{of.To(fwDropped)},
 			})
 		}
+		c.noServers(br)
 	}
 	c.flow(br, "new connections that were let out", of.Flow{Table: fwAcceptedEgress, Priority: 1, Actions: []of.Action{of.To(fwAcceptedNormal)}})
 	c.flow(br, "new connections that were let in: the packet has been delivered", of.Flow{Table: fwAcceptedIngress})
@@ -66,6 +67,24 @@ func (c *compiler) filterBase(br string) {
 		Table: fwAcceptedNormal, Priority: 1, Actions: []of.Action{of.Output(of.PortNormal)},
 	})
 }
+
+// noServers drops what ports send as DHCP servers in fragments. The switch shows no ports of fragments, so that the flows of the
+// base table do not see them; connection tracking puts them together and knows. The Python agent lets them pass.
+func (c *compiler) noServers(br string) {
+	for _, dhcp := range []struct{ ether, from, to uint64 }{{of.EtherIPv4, 67, 68}, {of.EtherIPv6, 547, 546}} {
+		c.flow(br, "a port must not act as a DHCP server, in fragments either", of.Flow{
+			Table: fwRulesEgress, Priority: aboveRules,
+			Match: of.Match{
+				etherType(dhcp.ether), of.CTFlags(of.CTTrk, of.CTInv), of.Num(of.CTNwProto, of.ProtoUDP),
+				of.Num(of.CTTpSrc, dhcp.from), of.Num(of.CTTpDst, dhcp.to),
+			},
+			Actions: []of.Action{of.To(fwDropped)},
+		})
+	}
+}
+
+// aboveRules is a priority above those of all rules.
+const aboveRules = 78
 
 // admit lets packets of a port into the pipeline, on a bridge whose default is to let none in.
 func (c *compiler) admit(ofport uint32, reason string) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command testsum turns `go test -json` into what a person or a CI log needs: one line a package, the whole output
-// of each failed test, each skipped test with its reason, and the counts at the end. It exits 1 when something failed
-// or when no test ran at all, since a silent nothing is the failure that is easiest to overlook.
+// of each failed test, each skipped test with its reason, and the counts at the end. It exits 1 when something failed,
+// when no test ran at all, or when a package that began did not come to its end (go test was killed): a silent nothing is the
+// failure that is easiest to overlook.
 //
 // Input: the JSON stream on standard input. Output: text on standard output.
 package main
@@ -12,7 +13,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -33,11 +36,12 @@ type summary struct {
 	parents map[testID]bool // tests with subtests; the subtests are counted instead
 	result  map[testID]string
 	order   []testID
+	open    map[string]bool // packages that have begun and not ended
 	badPkgs int
 }
 
 func main() {
-	s := summary{out: os.Stdout, output: map[testID][]string{}, parents: map[testID]bool{}, result: map[testID]string{}}
+	s := newSummary(os.Stdout)
 	if err := s.read(os.Stdin); err != nil {
 		fmt.Fprintln(os.Stderr, "testsum:", err)
 		os.Exit(1)
@@ -45,6 +49,10 @@ func main() {
 	if !s.close() {
 		os.Exit(1)
 	}
+}
+
+func newSummary(out io.Writer) *summary {
+	return &summary{out: out, output: map[testID][]string{}, parents: map[testID]bool{}, result: map[testID]string{}, open: map[string]bool{}}
 }
 
 func (s *summary) read(in io.Reader) error {
@@ -67,6 +75,8 @@ func (s *summary) add(e event) {
 	switch e.Action {
 	case "output", "build-output":
 		s.output[id] = append(s.output[id], e.Output)
+	case "start":
+		s.open[e.Package] = true
 	case "run":
 		if i := strings.LastIndexByte(e.Test, '/'); i >= 0 {
 			s.parents[testID{e.Package, e.Test[:i]}] = true
@@ -99,6 +109,7 @@ func (s *summary) closePackage(e event) {
 		fmt.Fprintf(s.out, "ok   %s (%.1fs)\n", e.Package, e.Elapsed)
 	}
 	delete(s.output, id)
+	delete(s.open, e.Package)
 }
 
 // close prints skips and counts, and says whether the run may be called good.
@@ -120,6 +131,10 @@ func (s *summary) close() bool {
 	}
 	if passed+failed == 0 {
 		fmt.Fprintln(s.out, "no test was executed")
+	}
+	for _, pkg := range slices.Sorted(maps.Keys(s.open)) {
+		fmt.Fprintf(s.out, "FAIL %s: began and did not end\n", pkg)
+		failed++
 	}
 	fmt.Fprintf(s.out, "%d passed, %d failed, %d skipped\n", passed, failed, skipped)
 	return failed == 0 && s.badPkgs == 0 && passed > 0
