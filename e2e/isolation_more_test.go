@@ -158,7 +158,7 @@ func (x *isolation) routerPresent(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.close()
-	x.router = &vm{VM: &lab.VM{}, name: "the router", host: 1, probe: p}
+	x.router = &vm{VM: &lab.VM{Tap: "tap" + info.PortID[:11]}, name: "the router", host: 1, probe: p}
 	x.hold(t, "router present", v, terms{allowed: true})
 }
 

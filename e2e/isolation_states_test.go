@@ -297,43 +297,57 @@ func (x *isolation) snapshotLost(t *testing.T) {
 	}
 }
 
-// subPortWaiting has a VM with a trunk whose sub-port cannot be bound: its network is on a physical network that the host does not
-// have, so that the sub-port waits for ever, with its interface on the bridge.
+// subPortWaiting has a VM with a trunk whose sub-port has its interface on the bridge and no network yet: the agent knows nothing, the
+// server does not answer, and the row is as whoever made it left it.
 func (x *isolation) subPortWaiting(t *testing.T) {
-	far := x.network4(t, lab.Network{Name: "far", Type: "flat", PhysicalNetwork: "physnet9", CIDR: "10.77.0.0/24"})
-	x.request(t, http.MethodPut, "networks/"+far.ID, attributes{"network": attributes{"mtu": 1400}}, nil) // not more than the parent's
-	parent := x.rider(t, x.blue, address4(231), attributes{"security_groups": []string{x.open}})
-	sub := x.rider(t, far, "10.77.0.50", attributes{"security_groups": []string{x.open}})
+	other := x.network4(t, lab.Network{Name: "carrier", CIDR: "10.77.0.0/24"})
+	open := attributes{"security_groups": []string{x.open}}
+	parent, sub := x.rider(t, other, "10.77.0.50", open), x.rider(t, x.blue, address4(231), open)
 	sub.vlan = 101
 	c := x.carry(t, 1, parent, sub)
+	tap := "spi-" + sub.port.ID[:11]
+	v := &vm{VM: &lab.VM{PortID: sub.port.ID, MAC: sub.port.MACAddress, Tap: tap}, net: x.blue, name: "sub-port", host: 1, v4: sub.ip(), v6: "fd00:e2e::241"}
+	x.blue.vms = append(x.blue.vms, v)
 	defer func() {
+		v.probe.close()
+		x.blue.vms = x.blue.vms[:len(x.blue.vms)-1]
 		c.close()
 		if err := c.vm.Unplug(x.ctx, false); err != nil {
 			t.Error(err)
 		}
 		_, _ = x.l.Host(1).Switch().Vsctl(x.ctx, "--if-exists", "del-br", c.bridge())
-		for _, path := range []string{"trunks/" + c.trunk, "ports/" + parent.port.ID, "ports/" + sub.port.ID, "networks/" + far.ID} {
+		x.update(t, c.vm, attributes{"binding:host_id": ""})
+		for _, path := range []string{"trunks/" + c.trunk, "ports/" + parent.port.ID, "ports/" + sub.port.ID, "networks/" + other.ID} {
 			if err := x.try(http.MethodDelete, path, nil, nil); err != nil {
 				t.Error(err)
 			}
 		}
 		x.nets = x.nets[:len(x.nets)-1]
+		x.flushMACs(t)
 	}()
-	if !x.eventually(wired, func() bool {
-		out, err := x.l.Host(1).Switch().Vsctl(x.ctx, "list-ports", "br-int")
-		return err == nil && strings.Contains(out, "spi-"+sub.port.ID[:11])
-	}) {
-		t.Fatal("the sub-port has no interface: there is nothing to see here")
-	}
-	x.wait(2 * time.Second)
-	// The sub-port as a VM of its own: all that it hears comes to its VLAN of the carrier's link.
-	p, err := openTagged(c.vm.Netns, "eth0", sub.vlan)
-	if err != nil {
+	// The sub-port as a VM of its own: all that it hears comes in its VLAN of the VM's link.
+	var err error
+	if v.probe, err = openTagged(c.vm.Netns, "eth0", sub.vlan); err != nil {
 		t.Fatal(err)
 	}
-	defer p.close()
-	v := &vm{VM: &lab.VM{PortID: sub.port.ID, MAC: sub.port.MACAddress, Tap: "spi-" + sub.port.ID[:11]}, net: x.blue, name: "sub-port", host: 1, v4: address4(232), v6: "fd00:e2e::242", probe: p}
-	x.blue.vms = append(x.blue.vms, v)
-	defer func() { x.blue.vms = x.blue.vms[:len(x.blue.vms)-1] }()
-	x.hold(t, "sub-port waiting", v, terms{})
+	x.opened(t, v)
+	x.flushMACs(t) // the VM's kernel has spoken before
+	resume := x.pauseServer(t)
+	defer resume()
+	x.crash(t, 1)
+	if err := os.Remove(snapshotOf(x.l.Host(1))); err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	if _, err := x.l.Host(1).Switch().Vsctl(x.ctx, "clear", "Port", tap, "tag", "other_config"); err != nil {
+		t.Fatal(err)
+	}
+	if err := x.l.Host(1).LaunchAgent(x.ctx, x.agent, x.overrides...); err != nil {
+		t.Fatal(err)
+	}
+	x.wait(2 * time.Second)
+	x.hold(t, "sub-port waiting", v, terms{closed: true})
+	resume()
+	x.opened(t, v)
+	x.opened(t, x.blue.vms[0])
+	x.opened(t, x.red.vms[0])
 }
