@@ -90,7 +90,11 @@ func startAgent(ctx context.Context, o *options.Options, log *slog.Logger, level
 	if err != nil {
 		return err
 	}
-	database, err := ovsdb.New(databaseConfig(o))
+	rows := databaseConfig(o)
+	rows.OnLocalSocket = func(socket string, refused error) {
+		log.Warn("nobody listens at [ovs] ovsdb_connection, using the unix socket; os-vif may need the address, see docs/install.md", "socket", socket, "err", refused)
+	}
+	database, err := ovsdb.New(rows)
 	if err != nil {
 		return fmt.Errorf("[ovs] ovsdb_connection: %w", err)
 	}
@@ -154,10 +158,11 @@ func usable(o *options.Options) (messaging.URL, error) {
 }
 
 func databaseConfig(o *options.Options) ovsdb.Config {
+	v, err := o.Value("ovs", "ovsdb_connection")
 	return ovsdb.Config{
-		Endpoint:     o.OVS.OVSDBConnection,
-		SSL:          ovsdb.SSL{PrivateKey: o.OVS.SSLKeyFile, Certificate: o.OVS.SSLCertFile, CACert: o.OVS.SSLCACertFile},
-		ManagerProbe: o.OVS.OFInactivity,
+		Endpoint:    o.OVS.OVSDBConnection,
+		SSL:         ovsdb.SSL{PrivateKey: o.OVS.SSLKeyFile, Certificate: o.OVS.SSLCertFile, CACert: o.OVS.SSLCACertFile},
+		PreferLocal: err == nil && v.Origin().Kind == config.FromDefault,
 	}
 }
 
