@@ -77,6 +77,9 @@ func runAgent(ctx context.Context, o *options.Options) error {
 		return err
 	}
 	defer closeLog()
+	if err := noDumps(); err != nil {
+		log.Warn("core dumps of the agent would hold secrets", "err", err)
+	}
 	if err := startAgent(ctx, o, log, level); err != nil {
 		// Also into the log: under a service manager nobody reads standard error.
 		log.Error("the agent cannot run", "err", err)
@@ -124,7 +127,11 @@ func startAgent(ctx context.Context, o *options.Options, log *slog.Logger, level
 	var current atomic.Pointer[options.Options]
 	current.Store(o)
 	answered := serveAdmin(ctx, a, o, current.Load, log)
-	released := holdController(ctx, o, log)
+	inherited, err := observe.Listeners(os.Getenv, os.Getpid())
+	if err != nil {
+		log.Warn("sockets of the service manager cannot be used", "err", err)
+	}
+	released := holdController(ctx, o, inherited, log)
 	reloads := make(chan struct{})
 	go func() {
 		defer close(reloads)

@@ -96,3 +96,23 @@ func TestNotifier(t *testing.T) {
 		t.Errorf("without a manager: %v", err)
 	}
 }
+
+func TestListenersOfNobody(t *testing.T) {
+	for _, c := range []struct {
+		env    map[string]string
+		failed bool
+	}{
+		{nil, false},
+		{map[string]string{"LISTEN_PID": "8", "LISTEN_FDS": "1"}, false}, // a parent's
+		{map[string]string{"LISTEN_PID": "7", "LISTEN_FDS": "0"}, false},
+		{map[string]string{"LISTEN_PID": "7", "LISTEN_FDS": "junk"}, true},
+		{map[string]string{"LISTEN_PID": "7", "LISTEN_FDS": "-1"}, true},
+		{map[string]string{"LISTEN_PID": "7", "LISTEN_FDS": "100000"}, true},
+		{map[string]string{"LISTEN_PID": "7"}, true},
+	} {
+		list, err := Listeners(func(name string) string { return c.env[name] }, 7)
+		if len(list) != 0 || (err != nil) != c.failed {
+			t.Errorf("%v: %v, %v", c.env, list, err)
+		}
+	}
+}
