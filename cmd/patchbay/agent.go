@@ -308,7 +308,7 @@ func openLog(o *options.Options, level slog.Leveler) (*slog.Logger, func(), erro
 		}
 	}
 	if o.Log.JSON {
-		return slog.New(slog.NewJSONHandler(out, &slog.HandlerOptions{Level: level})), closeLog, nil
+		return observe.NewJSONLogger(out, level), closeLog, nil
 	}
 	return observe.NewLogger(out, level), closeLog, nil
 }

@@ -4,6 +4,8 @@ package observe
 
 import (
 	"bytes"
+	"encoding/json"
+	"errors"
 	"log/slog"
 	"net"
 	"os"
@@ -12,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 func TestLogLine(t *testing.T) {
@@ -115,4 +119,33 @@ func TestListenersOfNobody(t *testing.T) {
 			t.Errorf("%v: %v, %v", c.env, list, err)
 		}
 	}
+}
+
+// Whatever a peer or a tenant writes into a message or a value, a record is one line, and nothing in it is obeyed by a terminal or shown
+// as something else than it is.
+func FuzzLog(f *testing.F) {
+	for _, seed := range []string{"plain", "", "a b", "\x1b[2J", "\u009b31m", "\x7f", "a\u202egnp", "\u2066x\u2069", "\u200b", "x\ny", "\u2028", "\xff", "\ufffd", `"q"`, `\n`, "\U000e0041"} {
+		f.Add(seed, seed)
+	}
+	f.Fuzz(func(t *testing.T, message, value string) {
+		var text, asJSON bytes.Buffer
+		for _, log := range []*slog.Logger{NewLogger(&text, slog.LevelInfo), NewJSONLogger(&asJSON, slog.LevelInfo)} {
+			log.With("with", value).Info(message, "value", value, "err", errors.New(value))
+		}
+		for _, out := range []string{text.String(), asJSON.String()} {
+			line, ended := strings.CutSuffix(out, "\n")
+			if !ended || !utf8.ValidString(out) {
+				t.Errorf("no line: %q", out)
+			}
+			for _, r := range line {
+				if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || unicode.Is(unicode.Bidi_Control, r) || unicode.In(r, unicode.Zl, unicode.Zp) {
+					t.Errorf("%U in %q", r, out)
+				}
+			}
+		}
+		var got struct{ Msg, Value string }
+		if err := json.Unmarshal(asJSON.Bytes(), &got); err != nil || utf8.ValidString(message) && utf8.ValidString(value) && (got.Msg != message || got.Value != value) {
+			t.Errorf("%v: %+v from %s", err, got, asJSON.String())
+		}
+	})
 }
