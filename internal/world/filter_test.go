@@ -4,7 +4,6 @@ package world
 
 import (
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -77,40 +76,6 @@ func TestWhoIsFiltered(t *testing.T) {
 		w.Ports([]string{"p1"}, []neutron.Port{d})
 		w.Settle()
 		if p := w.Port("p1"); w.Filtered(p) != c.filtered || w.Trusted(p) != c.trusted {
-			t.Errorf("%s: filtered %v, trusted %v", c.name, w.Filtered(p), w.Trusted(p))
-		}
-	}
-}
-
-// CVE-2015-5240: a port that the API calls one of Neutron's own was trusted on a VM's interface too. What is plugged in counts.
-func TestVMIsNoPortOfNeutron(t *testing.T) {
-	off := func(p *neutron.Port) { p.Security = neutron.Maybe[neutron.Security]{Value: &neutron.Security{}} }
-	for _, c := range []struct {
-		name     string
-		change   func(*ovsdb.Interface)
-		details  func(*neutron.Port)
-		filtered bool
-	}{
-		{"os-vif", func(i *ovsdb.Interface) { i.ExternalIDs["vm-uuid"] = "v" }, nil, true},
-		{"libvirt", func(i *ovsdb.Interface) { i.ExternalIDs["vm-id"] = "v" }, nil, true},
-		{"trunk", func(i *ovsdb.Interface) { i.Type = "patch" }, nil, true},
-		{"port security off", func(i *ovsdb.Interface) { i.ExternalIDs["vm-uuid"] = "v" }, off, false},
-		{"internal port of a DHCP agent", func(i *ovsdb.Interface) { i.Type = "internal" }, nil, false},
-		{"veth of a DHCP agent", func(*ovsdb.Interface) {}, nil, false},
-	} {
-		w := filtering(1)
-		d := grouped(1, 5)
-		if d.DeviceOwner = "network:dhcp"; c.details != nil {
-			c.details(&d)
-		}
-		before := w.View.InterfaceByName("tap1")
-		after := *before
-		after.ExternalIDs = maps.Clone(before.ExternalIDs)
-		c.change(&after)
-		w.Switch(&ovsdb.Batch{Seq: 2, Kind: ovsdb.Update, Interfaces: []ovsdb.Diff[ovsdb.Interface]{{Old: before, New: &after}}})
-		w.Ports([]string{"p1"}, []neutron.Port{d})
-		w.Settle()
-		if p := w.Port("p1"); w.Filtered(p) != c.filtered || w.Trusted(p) == c.filtered || Checked(p) != c.filtered {
 			t.Errorf("%s: filtered %v, trusted %v", c.name, w.Filtered(p), w.Trusted(p))
 		}
 	}
