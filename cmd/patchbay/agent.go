@@ -77,6 +77,9 @@ func runAgent(ctx context.Context, o *options.Options) error {
 		return err
 	}
 	defer closeLog()
+	if err := noDumps(); err != nil {
+		log.Warn("core dumps of the agent would hold secrets", "err", err)
+	}
 	if err := startAgent(ctx, o, log, level); err != nil {
 		// Also into the log: under a service manager nobody reads standard error.
 		log.Error("the agent cannot run", "err", err)
@@ -90,7 +93,11 @@ func startAgent(ctx context.Context, o *options.Options, log *slog.Logger, level
 	if err != nil {
 		return err
 	}
-	database, err := ovsdb.New(databaseConfig(o))
+	rows := databaseConfig(o)
+	rows.OnLocalSocket = func(socket string, refused error) {
+		log.Warn("nobody listens at [ovs] ovsdb_connection, using the unix socket; os-vif may need the address, see docs/install.md", "socket", socket, "err", refused)
+	}
+	database, err := ovsdb.New(rows)
 	if err != nil {
 		return fmt.Errorf("[ovs] ovsdb_connection: %w", err)
 	}
@@ -120,7 +127,11 @@ func startAgent(ctx context.Context, o *options.Options, log *slog.Logger, level
 	var current atomic.Pointer[options.Options]
 	current.Store(o)
 	answered := serveAdmin(ctx, a, o, current.Load, log)
-	released := holdController(ctx, o, log)
+	inherited, err := observe.Listeners(os.Getenv, os.Getpid())
+	if err != nil {
+		log.Warn("sockets of the service manager cannot be used", "err", err)
+	}
+	released := holdController(ctx, o, inherited, log)
 	reloads := make(chan struct{})
 	go func() {
 		defer close(reloads)
@@ -154,10 +165,11 @@ func usable(o *options.Options) (messaging.URL, error) {
 }
 
 func databaseConfig(o *options.Options) ovsdb.Config {
+	v, err := o.Value("ovs", "ovsdb_connection")
 	return ovsdb.Config{
-		Endpoint:     o.OVS.OVSDBConnection,
-		SSL:          ovsdb.SSL{PrivateKey: o.OVS.SSLKeyFile, Certificate: o.OVS.SSLCertFile, CACert: o.OVS.SSLCACertFile},
-		ManagerProbe: o.OVS.OFInactivity,
+		Endpoint:    o.OVS.OVSDBConnection,
+		SSL:         ovsdb.SSL{PrivateKey: o.OVS.SSLKeyFile, Certificate: o.OVS.SSLCertFile, CACert: o.OVS.SSLCACertFile},
+		PreferLocal: err == nil && v.Origin().Kind == config.FromDefault,
 	}
 }
 
@@ -296,7 +308,7 @@ func openLog(o *options.Options, level slog.Leveler) (*slog.Logger, func(), erro
 		}
 	}
 	if o.Log.JSON {
-		return slog.New(slog.NewJSONHandler(out, &slog.HandlerOptions{Level: level})), closeLog, nil
+		return observe.NewJSONLogger(out, level), closeLog, nil
 	}
 	return observe.NewLogger(out, level), closeLog, nil
 }

@@ -3,7 +3,7 @@
 // Command patchbay is the Open vSwitch L2 agent of an OpenStack node, and the operator's tool for it.
 //
 // Started under the name neutron-openvswitch-agent (a link to this binary) it is the daemon at once and takes the
-// Python agent's arguments, so that unit files and deployment tools need no change.
+// Python agent's arguments, so that unit files and deployment tools need no change. So it is when the file has capabilities.
 package main
 
 import (
@@ -24,7 +24,7 @@ const daemonName = "neutron-openvswitch-agent"
 func main() {
 	root := newRootCommand()
 	args := os.Args[1:]
-	if filepath.Base(os.Args[0]) == daemonName {
+	if filepath.Base(os.Args[0]) == daemonName || privilegedFile() {
 		args = append([]string{"agent"}, args...)
 	}
 	root.SetArgs(args)

@@ -167,9 +167,7 @@ func makePlan(ctx context.Context, o *options.Options, flags planFlags, errOut i
 	if err != nil {
 		return nil, fmt.Errorf("the agent would not start: %w", err)
 	}
-	rows := databaseConfig(o)
-	rows.ReadOnly = true
-	database, err := ovsdb.New(rows)
+	database, err := ovsdb.New(databaseConfig(o))
 	if err != nil {
 		return nil, fmt.Errorf("[ovs] ovsdb_connection: %w", err)
 	}

@@ -112,9 +112,11 @@ func run(t *testing.T, args ...string) (string, int) {
 func TestStatusText(t *testing.T) {
 	var out bytes.Buffer
 	s := exampleAgent().status
+	s.Advisories = []string{"Open vSwitch 3.1.0 was published with CVE-2023-1668"}
 	writeStatus(&out, &s, noon)
 	want := `hv1  NOT IN SYNC, but what is known is wired; traffic goes on
   - the broker cannot be reached: connection refused
+  ! Open vSwitch 3.1.0 was published with CVE-2023-1668
 
 agent     patchbay 1.2.3, pid 4711  up 1 h 15 min
 switch    Open vSwitch 3.1.0        for 1 h 15 min

@@ -67,6 +67,9 @@ func writeStatus(out io.Writer, s *inspect.Status, now time.Time) {
 	for _, r := range s.Reasons {
 		fmt.Fprintf(out, "  - %s\n", r)
 	}
+	for _, a := range s.Advisories {
+		fmt.Fprintf(out, "  ! %s\n", a)
+	}
 	fmt.Fprintln(out)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "agent\tpatchbay %s, pid %d\tup %s\n", s.Version, s.PID, ago(s.Started, now))

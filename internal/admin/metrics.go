@@ -79,6 +79,7 @@ func metrics() []metric {
 			put(float64(p.Items), "items")
 			put(float64(p.Reports), "reports")
 		}},
+		{"patchbay_advisories", "known holes of the switch, and peers that are not verified: what status marks with an exclamation mark", gauge, nil, value(func(s *inspect.Status) float64 { return float64(len(s.Advisories)) })},
 		{"patchbay_bridge_connected", "1 while the bridge can be programmed", gauge, bridge, bridges(func(b *inspect.Bridge) float64 { return truth(b.Connected) })},
 		{"patchbay_flows_wanted", "flows that the bridge should have", gauge, bridge, bridges(func(b *inspect.Bridge) float64 { return float64(b.Wanted) })},
 		{"patchbay_flows_present", "flows that the bridge has, whoever made them", gauge, bridge, bridges(func(b *inspect.Bridge) float64 { return float64(b.Present) })},

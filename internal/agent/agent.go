@@ -356,6 +356,7 @@ func (a *Agent) switchChanged(ctx context.Context, b *ovsdb.Batch) {
 	a.switchUp = true
 	a.repeats.forget("the switch's database cannot be reached")
 	a.log.Info("connected to the switch's database", "ports", len(a.world.PortIDs()))
+	a.warnOfSwitch()
 	a.sendReport(ctx)
 }
 

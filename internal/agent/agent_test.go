@@ -148,6 +148,7 @@ type rig struct {
 	broker *fakeBroker
 	sw     *fakeSwitch
 	log    *logBuffer
+	agent  *Agent
 	stop   func() error
 }
 
@@ -184,6 +185,7 @@ func startWith(t *testing.T, change func(*Config, *fakeBroker), before func(*fak
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.agent = a
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- a.Run(ctx) }()

@@ -15,6 +15,9 @@ func (a *Agent) brokerEvent(e messaging.Event) {
 	case messaging.Connected:
 		a.repeats.forget("the broker cannot be reached")
 		a.log.Info("connected to the broker", "addr", e.Addr, "tls", orNone(e.TLS), "took", e.Setup)
+		if a.seen.unverified = e.TLS == "unverified"; a.seen.unverified {
+			a.repeats.log(a.log, slog.LevelWarn, brokerUnverified, "addr", e.Addr)
+		}
 	case messaging.Disconnected:
 		a.log.Warn("connection to the broker lost", "addr", e.Addr, "err", e.Err)
 	case messaging.ConnectFailed:

@@ -91,6 +91,7 @@ func (a *Agent) status() inspect.Status {
 	for _, id := range a.world.PortIDs() {
 		s.Ports[a.world.Port(id).Wiring.State.String()]++
 	}
+	s.Advisories = a.advisories()
 	s.Pending = a.pendingWork(s.Bridges)
 	s.Reasons = a.reasons(&s)
 	s.InSync, s.SyncedAt = len(s.Reasons) == 0, a.seen.synced

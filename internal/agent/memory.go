@@ -38,6 +38,12 @@ func (a *Agent) recall() {
 	if err := os.MkdirAll(filepath.Dir(a.cfg.Snapshot), 0o755); err != nil {
 		a.log.Warn("the directory for state cannot be made", "err", err)
 	}
+	switch n, err := snapshot.RemoveUnfinished(a.cfg.Snapshot); {
+	case err != nil:
+		a.log.Warn("unfinished snapshots cannot be removed", "err", err)
+	case n > 0:
+		a.log.Info("unfinished snapshots of a killed agent removed", "files", n)
+	}
 	m := &world.Memory{}
 	written, err := snapshot.Load(a.cfg.Snapshot, world.MemoryVersion, m)
 	switch {

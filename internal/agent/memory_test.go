@@ -3,6 +3,8 @@
 package agent
 
 import (
+	"errors"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -77,4 +79,23 @@ func TestASnapshotFromTheFuture(t *testing.T) {
 			_ = r.stop()
 		})
 	}
+}
+
+// What an agent left that was killed while it wrote is gone after the next start, and the snapshot before it counts.
+func TestAnUnfinishedSnapshot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "snapshot")
+		m := &world.Memory{Ports: []neutron.Port{{ID: "p0"}}}
+		if err := errors.Join(snapshot.Save(file, world.MemoryVersion, m, time.Now()), os.WriteFile(file+".new-123", []byte("half"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		r := start(t, func(cfg *Config, _ *fakeBroker) { cfg.Snapshot = file })
+		if r.lines("remembering what the server said last") != 1 || r.lines("unfinished snapshots of a killed agent removed files=1") != 1 {
+			t.Errorf("%s", r.log)
+		}
+		if _, err := os.Stat(file + ".new-123"); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("still there: %v", err)
+		}
+		_ = r.stop()
+	})
 }

@@ -25,6 +25,9 @@ type seen struct {
 	release   string
 	totals    inspect.Totals
 	durations []uint64 // of ports that were wired, by bucket
+
+	unverified bool   // the broker may be anybody
+	warned     string // the version of the switch whose holes are in the log
 }
 
 func newSeen() seen {

@@ -47,6 +47,8 @@ type Status struct {
 	Pending  Pending        `json:"pending"`
 	Errors   []Event        `json:"errors,omitempty"` // the last warnings and errors, newest last
 	Firewall string         `json:"firewall"`
+	// Advisories name, in sentences, what works but leaves a way in: a peer that is not verified, a switch with known holes.
+	Advisories []string `json:"advisories,omitempty"`
 	// Remembered: what the server said is read from the snapshot of an earlier run, since the server has not spoken.
 	Remembered bool   `json:"remembered,omitempty"`
 	Totals     Totals `json:"totals"`

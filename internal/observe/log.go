@@ -4,6 +4,7 @@ package observe
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -11,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf16"
+	"unicode/utf8"
 )
 
 // NewLogger returns a logger that writes one line a record to w:
@@ -115,16 +118,61 @@ func appendAttr(b []byte, prefix string, a slog.Attr) []byte {
 	if v.Kind() == slog.KindDuration {
 		s = v.Duration().Round(time.Microsecond).String()
 	}
-	if s == "" || strings.ContainsAny(s, " \"=\n\r\t") {
+	if s == "" || strings.ContainsAny(s, " \"=") || !printable(s) {
 		return strconv.AppendQuote(b, s)
 	}
 	return append(b, s...)
 }
 
-// oneLine keeps text that came from outside from forging a log line of its own.
+// oneLine keeps text that came from outside from forging a log line of its own, and from being obeyed by a terminal.
 func oneLine(s string) string {
-	if strings.ContainsAny(s, "\n\r") {
-		return strings.Trim(strconv.Quote(s), `"`)
+	if printable(s) {
+		return s
 	}
-	return s
+	quoted := strconv.Quote(s)
+	return quoted[1 : len(quoted)-1]
+}
+
+// printable says whether text is shown as it is: it has no control characters, neither of ASCII nor of Unicode, which terminals obey,
+// nothing that turns the direction of writing or takes no room, and no bytes that are no text. strconv.Quote escapes just these.
+func printable(s string) bool {
+	for i, r := range s {
+		if !strconv.IsPrint(r) || r == utf8.RuneError && !strings.HasPrefix(s[i:], string(utf8.RuneError)) {
+			return false
+		}
+	}
+	return true
+}
+
+// NewJSONLogger returns a logger that writes records as JSON, one a line. What encoding/json leaves as it is, but [NewLogger] would not, is
+// escaped too.
+func NewJSONLogger(w io.Writer, level slog.Leveler) *slog.Logger {
+	return slog.New(slog.NewJSONHandler(&escapingWriter{w}, &slog.HandlerOptions{Level: level}))
+}
+
+// escapingWriter takes whole lines of JSON, in which characters beyond ASCII stand in strings only.
+type escapingWriter struct{ to io.Writer }
+
+// Write implements io.Writer.
+func (e *escapingWriter) Write(b []byte) (int, error) {
+	line := strings.TrimSuffix(string(b), "\n")
+	if printable(line) {
+		return e.to.Write(b)
+	}
+	var out strings.Builder
+	for _, r := range line {
+		switch {
+		case strconv.IsPrint(r):
+			out.WriteRune(r)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			fmt.Fprintf(&out, `\u%04x\u%04x`, high, low)
+		default:
+			fmt.Fprintf(&out, `\u%04x`, r)
+		}
+	}
+	if _, err := io.WriteString(e.to, out.String()+"\n"); err != nil {
+		return 0, err
+	}
+	return len(b), nil
 }

@@ -4,6 +4,8 @@ package observe
 
 import (
 	"bytes"
+	"encoding/json"
+	"errors"
 	"log/slog"
 	"net"
 	"os"
@@ -12,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 func TestLogLine(t *testing.T) {
@@ -95,4 +99,53 @@ func TestNotifier(t *testing.T) {
 	if err := quiet.Ready("x"); err != nil {
 		t.Errorf("without a manager: %v", err)
 	}
+}
+
+func TestListenersOfNobody(t *testing.T) {
+	for _, c := range []struct {
+		env    map[string]string
+		failed bool
+	}{
+		{nil, false},
+		{map[string]string{"LISTEN_PID": "8", "LISTEN_FDS": "1"}, false}, // a parent's
+		{map[string]string{"LISTEN_PID": "7", "LISTEN_FDS": "0"}, false},
+		{map[string]string{"LISTEN_PID": "7", "LISTEN_FDS": "junk"}, true},
+		{map[string]string{"LISTEN_PID": "7", "LISTEN_FDS": "-1"}, true},
+		{map[string]string{"LISTEN_PID": "7", "LISTEN_FDS": "100000"}, true},
+		{map[string]string{"LISTEN_PID": "7"}, true},
+	} {
+		list, err := Listeners(func(name string) string { return c.env[name] }, 7)
+		if len(list) != 0 || (err != nil) != c.failed {
+			t.Errorf("%v: %v, %v", c.env, list, err)
+		}
+	}
+}
+
+// Whatever a peer or a tenant writes into a message or a value, a record is one line, and nothing in it is obeyed by a terminal or shown
+// as something else than it is.
+func FuzzLog(f *testing.F) {
+	for _, seed := range []string{"plain", "", "a b", "\x1b[2J", "\u009b31m", "\x7f", "a\u202egnp", "\u2066x\u2069", "\u200b", "x\ny", "\u2028", "\xff", "\ufffd", `"q"`, `\n`, "\U000e0041"} {
+		f.Add(seed, seed)
+	}
+	f.Fuzz(func(t *testing.T, message, value string) {
+		var text, asJSON bytes.Buffer
+		for _, log := range []*slog.Logger{NewLogger(&text, slog.LevelInfo), NewJSONLogger(&asJSON, slog.LevelInfo)} {
+			log.With("with", value).Info(message, "value", value, "err", errors.New(value)) //nolint:sloglint // what comes from outside is the point
+		}
+		for _, out := range []string{text.String(), asJSON.String()} {
+			line, ended := strings.CutSuffix(out, "\n")
+			if !ended || !utf8.ValidString(out) {
+				t.Errorf("no line: %q", out)
+			}
+			for _, r := range line {
+				if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || unicode.Is(unicode.Bidi_Control, r) || unicode.In(r, unicode.Zl, unicode.Zp) {
+					t.Errorf("%U in %q", r, out)
+				}
+			}
+		}
+		var got struct{ Msg, Value string }
+		if err := json.Unmarshal(asJSON.Bytes(), &got); err != nil || utf8.ValidString(message) && utf8.ValidString(value) && (got.Msg != message || got.Value != value) {
+			t.Errorf("%v: %+v from %s", err, got, asJSON.String())
+		}
+	})
 }

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/patchbay-sdn/patchbay/oslo/config"
 )
 
 // checks are the rules that the Python agent applies at start, beyond the types
@@ -176,6 +178,20 @@ func (o *Options) Advice() []Problem {
 	}
 	if !o.SecurityGroup.Enabled && o.SecurityGroup.Driver() == FirewallOpenVSwitch {
 		out = append(out, o.at("securitygroup", "enable_security_group", "is false: nothing filters the ports of this host, nor who they say they are, although there is a firewall_driver."))
+	}
+	return append(out, o.openDoors()...)
+}
+
+// openDoors lists settings that work and leave open what others could come in by. They are Neutron's defaults, or were needed once, so
+// they are no errors.
+func (o *Options) openDoors() []Problem {
+	var out []Problem
+	if o.Rabbit.TLS && o.Rabbit.TLSCAFile == "" {
+		out = append(out, o.at("oslo_messaging_rabbit", "ssl",
+			"is true, but ssl_ca_file is not set: the broker's certificate is not verified, and whoever is between can read the password. Set ssl_ca_file."))
+	}
+	if v, err := o.Value("ovs", "ovsdb_connection"); err == nil && v.Origin().Kind != config.FromDefault && strings.HasPrefix(o.OVS.OVSDBConnection, "tcp:") {
+		out = append(out, problem(v, "is tcp: every account that reaches the address can change the switch. Leave it out, or set unix:/run/openvswitch/db.sock."))
 	}
 	return out
 }

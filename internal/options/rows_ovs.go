@@ -102,7 +102,7 @@ func ovsRows() []row {
 		num("of_request_timeout", 300, 1, "seconds to wait for a bridge to answer", func(o *Options) any { return &o.OVS.OFRequestTimeout }),
 		num("of_inactivity_probe", 10, 0, "seconds between probes of an idle bridge; 0: none", func(o *Options) any { return &o.OVS.OFInactivity }),
 		since("21 and later", flag("openflow_processed_per_port", "commit the flows of each port on their own", func(o *Options) any { return &o.OVS.OFPerPort })),
-		str("ovsdb_connection", "tcp:127.0.0.1:6640", "OVSDB server: tcp:host:port, ssl:host:port or unix:path",
+		str("ovsdb_connection", "tcp:127.0.0.1:6640", "OVSDB server: tcp:host:port, ssl:host:port or unix:path; not set: the unix socket db.sock, where Open vSwitch has its run directory",
 			func(o *Options) any { return &o.OVS.OVSDBConnection }),
 		unset(str("ssl_key_file", "", "private key for an ssl: OVSDB connection", func(o *Options) any { return &o.OVS.SSLKeyFile })),
 		unset(str("ssl_cert_file", "", "certificate for an ssl: OVSDB connection", func(o *Options) any { return &o.OVS.SSLCertFile })),

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -32,14 +34,13 @@ type Config struct {
 	// InactivityProbe is the silence after which the server is asked for a sign of life; after twice that the connection
 	// counts as lost. 0 means 10 s, less than 0 never.
 	InactivityProbe time.Duration
-	// LocalSocket is where a Manager row is added when a tcp or ssl endpoint refuses the connection. Empty means db.sock
-	// in $OVS_RUNDIR or the default run directory.
+	// LocalSocket is used instead when nobody listens at a tcp or ssl endpoint of this host. Empty means db.sock in
+	// $OVS_RUNDIR or the default run directory.
 	LocalSocket string
-	// ManagerProbe is the inactivity_probe of that row, [ovs] of_inactivity_probe; 0 leaves it to the server.
-	ManagerProbe time.Duration
-	// ReadOnly adds no Manager row: when the endpoint refuses the connection the rows are read through LocalSocket, and
-	// [Client.Manager] tells which row would have been added. It is up to the user not to commit anything.
-	ReadOnly bool
+	// PreferLocal uses LocalSocket and not Endpoint, if there is a directory for it: nobody has chosen the endpoint.
+	PreferLocal bool
+	// OnLocalSocket is called when the endpoint refuses, with the socket and the refusal; once until the endpoint is reached.
+	OnLocalSocket func(socket string, refused error)
 }
 
 // Client keeps the connection to the database. Its methods may be used from any goroutine.
@@ -57,12 +58,12 @@ type Client struct {
 	started  bool // the initial batch was delivered
 	monitor  string
 	lastSeen string // id of the last transaction, for monitor_cond_since
+	local    bool   // OnLocalSocket was called
 
 	mu      sync.Mutex
 	session *session     // nil while there is none that is in sync
 	root    *OpenVSwitch // nil before the initial batch
 	seq     uint64
-	manager string
 	moved   chan struct{} // closed and replaced when root changes
 }
 
@@ -72,16 +73,26 @@ func New(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if cfg.InactivityProbe == 0 {
-		cfg.InactivityProbe = defaultProbe
-	}
 	if cfg.LocalSocket == "" {
 		cfg.LocalSocket = localSocket()
+	}
+	dial := e.dial
+	if cfg.PreferLocal {
+		dial = func(ctx context.Context) (net.Conn, error) {
+			// While ovsdb-server is away its socket is too, but the directory stays: nobody else gets to be asked.
+			if _, err := os.Stat(filepath.Dir(cfg.LocalSocket)); err == nil {
+				return unixEndpoint(cfg.LocalSocket).dial(ctx)
+			}
+			return e.dial(ctx)
+		}
+	}
+	if cfg.InactivityProbe == 0 {
+		cfg.InactivityProbe = defaultProbe
 	}
 	return &Client{
 		cfg:      cfg,
 		endpoint: e,
-		dial:     e.dial,
+		dial:     dial,
 		jitter:   rand.Float64,
 		changes:  make(chan *Batch),
 		queue:    queue{ready: make(chan struct{}, 1)},
@@ -128,36 +139,30 @@ func (c *Client) Run(ctx context.Context) {
 // connect makes one connection and stays with it until it ends. Synced says whether it ever had the state.
 func (c *Client) connect(ctx context.Context) (synced bool, err error) {
 	conn, err := c.dial(ctx)
+	switch {
+	case err == nil:
+		c.local = false
+	case c.endpoint.refused(err) && c.endpoint.onThisHost():
+		conn, err = c.dialLocally(ctx, err)
+	}
 	if err != nil {
-		if c.endpoint.refused(err) && c.cfg.ReadOnly {
-			return c.connectLocally(ctx, err)
-		}
-		if c.endpoint.refused(err) {
-			if addErr := addManager(ctx, c.cfg.LocalSocket, c.endpoint.managerTarget(), c.cfg.ManagerProbe); addErr != nil {
-				err = fmt.Errorf("%w; adding a Manager row: %w", err, addErr)
-			}
-		}
 		return false, err
 	}
 	return c.converse(ctx, conn)
 }
 
-func (c *Client) connectLocally(ctx context.Context, refused error) (synced bool, err error) {
-	conn, err := endpoint{scheme: "unix", network: "unix", address: c.cfg.LocalSocket}.dial(ctx)
+// dialLocally connects to the socket that ovsdb-server has in any case. The Python agent uses that socket to have the server listen
+// on TCP instead, where every account of the host can write to the database.
+func (c *Client) dialLocally(ctx context.Context, refused error) (net.Conn, error) {
+	conn, err := unixEndpoint(c.cfg.LocalSocket).dial(ctx)
 	if err != nil {
-		return false, fmt.Errorf("%w; %w", refused, err)
+		return nil, fmt.Errorf("%w; %w", refused, err)
 	}
-	c.mu.Lock()
-	c.manager = c.endpoint.managerTarget()
-	c.mu.Unlock()
-	return c.converse(ctx, conn)
-}
-
-// Manager is the target of the Manager row that is missing, see [Config].ReadOnly; empty when none is.
-func (c *Client) Manager() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.manager
+	if !c.local && c.cfg.OnLocalSocket != nil {
+		c.cfg.OnLocalSocket(c.cfg.LocalSocket, refused)
+	}
+	c.local = true
+	return conn, nil
 }
 
 // converse stays with a connection until it ends.

@@ -6,6 +6,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -352,4 +355,101 @@ func TestStopWhileWaiting(t *testing.T) {
 			t.Errorf("the stop took %v", d)
 		}
 	})
+}
+
+// Nobody listens at the TCP address: the local socket is used, nobody is asked to open the address, and that is said once.
+func TestLocalSocketInsteadOfTCP(t *testing.T) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := "tcp:" + free.Addr().String()
+	_ = free.Close()
+	socket := filepath.Join(t.TempDir(), "db.sock")
+	local, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = local.Close() }()
+	said := make(chan string, 10)
+	client, err := ovsdb.New(ovsdb.Config{Endpoint: closed, LocalSocket: socket, OnLocalSocket: func(path string, refused error) {
+		said <- path + " " + refused.Error()
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); client.Run(ctx) }()
+	_ = local.(*net.UnixListener).SetDeadline(time.Now().Add(20 * time.Second))
+	for i := range 2 {
+		conn, err := local.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var m struct {
+			Method string `json:"method"`
+		}
+		if err := json.NewDecoder(conn).Decode(&m); err != nil || m.Method != "monitor_cond_since" {
+			t.Errorf("connection %d begins with %q, %v", i, m.Method, err)
+		}
+		_ = conn.Close()
+	}
+	cancel()
+	<-done
+	if got := <-said; !strings.HasPrefix(got, socket+" ") || !strings.Contains(got, "refused") || len(said) != 0 {
+		t.Errorf("said %q, and %d times more", got, len(said))
+	}
+}
+
+// Nobody has chosen the endpoint: the local socket is used even if somebody listens at the endpoint, who may be anybody, and also
+// while the socket is not there. Only without a directory for it the endpoint is what is left.
+func TestPreferLocal(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "openvswitch")
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tcp.Close() }()
+	began := func(l net.Listener) {
+		t.Helper()
+		_ = l.(interface{ SetDeadline(time.Time) error }).SetDeadline(time.Now().Add(20 * time.Second))
+		conn, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.Close()
+	}
+	client, err := ovsdb.New(ovsdb.Config{Endpoint: "tcp:" + tcp.Addr().String(), LocalSocket: dir + "/db.sock", PreferLocal: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); client.Run(ctx) }()
+	began(tcp)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for told, end := false, time.After(20*time.Second); !told; {
+		select {
+		case b := <-client.Changes():
+			told = b.Err != nil && strings.Contains(b.Err.Error(), "db.sock")
+		case <-end:
+			t.Fatal("the socket was not tried")
+		}
+	}
+	_ = tcp.(*net.TCPListener).SetDeadline(time.Now().Add(300 * time.Millisecond))
+	if conn, err := tcp.Accept(); err == nil {
+		_ = conn.Close()
+		t.Error("while the database is away whoever listens at the endpoint is asked")
+	}
+	local, err := net.Listen("unix", dir+"/db.sock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	began(local)
+	cancel()
+	<-done
+	_ = local.Close()
 }

@@ -10,7 +10,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -38,6 +40,10 @@ type endpoint struct {
 	network string
 	address string
 	tls     *tls.Config
+}
+
+func unixEndpoint(path string) endpoint {
+	return endpoint{scheme: "unix", network: "unix", address: path}
 }
 
 func parseEndpoint(text string, ssl SSL) (endpoint, error) {
@@ -122,16 +128,6 @@ func (e endpoint) dial(ctx context.Context) (net.Conn, error) {
 	return conn, nil
 }
 
-// managerTarget returns the target of the Manager row that makes ovsdb-server listen on the endpoint, written as the
-// Python agent writes it: ptcp:PORT:IP.
-func (e endpoint) managerTarget() string {
-	host, port, _ := net.SplitHostPort(e.address)
-	if strings.Contains(host, ":") {
-		host = "[" + host + "]"
-	}
-	return "p" + e.scheme + ":" + port + ":" + host
-}
-
 // localSocket returns where the database of this host listens in any case.
 func localSocket() string {
 	dir := os.Getenv("OVS_RUNDIR")
@@ -141,66 +137,23 @@ func localSocket() string {
 	return dir + "/db.sock"
 }
 
-// refused says whether nobody listens at a tcp or ssl endpoint, which a Manager row can change.
+// refused says whether nobody listens at a tcp or ssl endpoint.
 func (e endpoint) refused(err error) bool {
 	return e.network == "tcp" && errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// addManager adds the Manager row for target through the local socket. A row that is there already is left alone.
-func addManager(ctx context.Context, socket, target string, probe time.Duration) error {
-	conn, err := endpoint{scheme: "unix", network: "unix", address: socket}.dial(ctx)
-	if err != nil {
-		return err
+// onThisHost says whether a tcp or ssl endpoint is an address of this host: the database there is the one of the local socket.
+func (e endpoint) onThisHost() bool {
+	host, _, _ := net.SplitHostPort(e.address)
+	ip, err := netip.ParseAddr(host)
+	if err != nil || ip.IsLoopback() {
+		return err == nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
-	defer cancel()
-	s := newSession(conn, func(string, json.RawMessage) error { return nil })
-	served := make(chan struct{})
-	go func() { defer close(served); _ = s.serve(ctx, 0) }()
-	defer func() { s.close(context.Canceled); <-served }()
-
-	var roots []result
-	if roots, err = transact(ctx, s, []wire.Operation{
-		{Op: wire.OperationSelect, Table: "Open_vSwitch", Columns: []string{"_uuid"}},
-	}, nil); err != nil {
-		return err
-	}
-	if len(roots) == 0 || len(roots[0].Rows) == 0 {
-		return fmt.Errorf("the database has no row in Open_vSwitch")
-	}
-	row := wire.Row{"target": target}
-	if probe > 0 {
-		row["inactivity_probe"] = probe.Milliseconds()
-	}
-	zero := 0
-	ops := []wire.Operation{
-		{
-			Op: wire.OperationWait, Table: "Manager", Timeout: &zero, Until: string(wire.WaitConditionNotEqual),
-			Where:   []wire.Condition{wire.NewCondition("target", wire.ConditionEqual, target)},
-			Columns: []string{"target"}, Rows: []wire.Row{{"target": target}},
-		},
-		{Op: wire.OperationInsert, Table: "Manager", UUIDName: "manager", Row: row},
-		{
-			Op: wire.OperationMutate, Table: "Open_vSwitch",
-			Where: []wire.Condition{wire.NewCondition("_uuid", wire.ConditionEqual, roots[0].Rows[0]["_uuid"])},
-			Mutations: []wire.Mutation{
-				*wire.NewMutation("manager_options", wire.MutateOperationInsert, wire.UUID{GoUUID: "manager"}),
-			},
-		},
-	}
-	results, err := transact(ctx, s, ops, nil)
-	if err != nil {
-		return err
-	}
-	if results[0].Error == "timed out" {
-		return nil // it exists; the refusal has another reason
-	}
-	for _, r := range results {
-		if r.Error != "" {
-			return fmt.Errorf("%s: %s", r.Error, r.Details)
-		}
-	}
-	return nil
+	addrs, err := net.InterfaceAddrs()
+	return err == nil && slices.ContainsFunc(addrs, func(a net.Addr) bool {
+		p, err := netip.ParsePrefix(a.String())
+		return err == nil && p.Addr().WithZone("") == ip
+	})
 }
 
 // result is the server's answer to one operation. Not libovsdb's type, whose decoder panics on a uuid without a value.

@@ -25,10 +25,10 @@ func (v *View) Advance(text []byte, whole bool) (*Batch, error) {
 	return v.advance(updates, whole)
 }
 
-// ManagerTarget returns the target of the Manager row for an endpoint.
-func ManagerTarget(text string) (string, error) {
+// OnThisHost returns the address of an endpoint, and whether it is one of this host.
+func OnThisHost(text string) (string, bool, error) {
 	e, err := parseEndpoint(text, SSL{})
-	return e.managerTarget(), err
+	return e.address, e.onThisHost(), err
 }
 
 // Feed lets a client that waits for the answer to its subscription read the bytes until they end or make no sense.

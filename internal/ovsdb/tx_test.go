@@ -119,14 +119,19 @@ func TestMistakesInTransactions(t *testing.T) {
 }
 
 func TestEndpoints(t *testing.T) {
-	for text, want := range map[string]string{
-		"tcp:127.0.0.1:6640": "ptcp:6640:127.0.0.1",
-		"tcp:127.0.0.1":      "ptcp:6640:127.0.0.1",
-		"tcp:[::1]:6641":     "ptcp:6641:[::1]",
-		"tcp:[::1]":          "ptcp:6640:[::1]",
+	for text, want := range map[string]struct {
+		address string
+		here    bool
+	}{
+		"tcp:127.0.0.1:6640": {"127.0.0.1:6640", true},
+		"tcp:127.0.0.1":      {"127.0.0.1:6640", true},
+		"tcp:[::1]:6641":     {"[::1]:6641", true},
+		"tcp:[::1]":          {"[::1]:6640", true},
+		"tcp:192.0.2.1":      {"192.0.2.1:6640", false}, // an address for documentation
+		"tcp:example.net":    {"example.net:6640", false},
 	} {
-		if got, err := ovsdb.ManagerTarget(text); err != nil || got != want {
-			t.Errorf("Manager row for %s: %q, %v, want %q", text, got, err, want)
+		if got, here, err := ovsdb.OnThisHost(text); err != nil || got != want.address || here != want.here {
+			t.Errorf("%s: %q, on this host %v, %v, want %+v", text, got, here, err, want)
 		}
 	}
 	dir := t.TempDir()

@@ -243,9 +243,6 @@ func (v *View) PortOf(iface UUID) *Port { return v.ports.rows[v.portOf[iface]] }
 // Controller returns the controller of this identity.
 func (v *View) Controller(id UUID) *Controller { return v.controllers.rows[id] }
 
-// ManagerByTarget returns the manager with the target.
-func (v *View) ManagerByTarget(target string) *Manager { return v.managers.byName[target] }
-
 // QoS returns the QoS row of this identity.
 func (v *View) QoS(id UUID) *QoS { return v.qos.rows[id] }
 

@@ -32,7 +32,7 @@ func (c *compiler) port(id string) {
 	switch p.Wiring.State {
 	case world.Wired:
 		binding := bindingRow{p.VIF.Port, p.Wiring.VLAN, c.bindingConfig(p)}
-		spoofs := c.w.Config.AntiSpoof && p.Details.PortSecurityEnabled() && !neutron.IsNetworkOwned(p.Details.DeviceOwner)
+		spoofs := c.w.Config.AntiSpoof && world.Checked(p)
 		if c.w.Filtered(p) || spoofs {
 			// Nothing reaches the port, and it reaches nobody, before the flows that guard it are in place.
 			c.until(apartRow{p.VIF.Port, int(p.Wiring.VLAN)})

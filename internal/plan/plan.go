@@ -48,11 +48,10 @@ type Input struct {
 	Open func(onEvent func(messaging.Event)) (agent.Broker, error)
 }
 
-// Database is what is used of *ovsdb.Client, with ReadOnly set.
+// Database is what is used of *ovsdb.Client.
 type Database interface {
 	Run(ctx context.Context)
 	Changes() <-chan *ovsdb.Batch
-	Manager() string
 }
 
 // Dumper is what is used of *openflow.Conn.
@@ -158,7 +157,7 @@ func Make(ctx context.Context, in Input) (*Plan, error) {
 // rehearse makes a plan, and shows the switch as it would be.
 func rehearse(ctx context.Context, in Input) (*Plan, *ovsdb.Rehearsal, *bridges, error) {
 	p := &Plan{Host: in.Agent.Host, Made: time.Now(), Offline: in.Open == nil}
-	initial, manager, err := readRows(ctx, in.Database)
+	initial, err := readRows(ctx, in.Database)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -237,9 +236,6 @@ func rehearse(ctx context.Context, in Input) (*Plan, *ovsdb.Rehearsal, *bridges,
 	for i := range p.Rows {
 		p.Rows[i].Owner = rows.Owner(p.Rows[i].ID)
 	}
-	if manager != "" {
-		p.Rows = append([]Row{{RowChange: ovsdb.RowChange{Change: "added", Table: "Manager", Name: manager}}}, p.Rows...)
-	}
 	p.Flows, p.Tables = bridges.compare(a, madeUp), bridges.tables()
 	p.Meters = bridges.compareMeters()
 	p.Ports = portNames(before, names)
@@ -251,7 +247,7 @@ func rehearse(ctx context.Context, in Input) (*Plan, *ovsdb.Rehearsal, *bridges,
 }
 
 // readRows runs the client until it has the rows.
-func readRows(ctx context.Context, db Database) (*ovsdb.Batch, string, error) {
+func readRows(ctx context.Context, db Database) (*ovsdb.Batch, error) {
 	ctx, stop := context.WithCancel(ctx)
 	over := make(chan struct{})
 	go func() { defer close(over); db.Run(ctx) }()
@@ -260,13 +256,13 @@ func readRows(ctx context.Context, db Database) (*ovsdb.Batch, string, error) {
 	case b, ok := <-db.Changes():
 		switch {
 		case !ok:
-			return nil, "", fmt.Errorf("the switch's database: %w", context.Cause(ctx))
+			return nil, fmt.Errorf("the switch's database: %w", context.Cause(ctx))
 		case b.Kind == ovsdb.Disconnected:
-			return nil, "", fmt.Errorf("the switch's database: %w", b.Err)
+			return nil, fmt.Errorf("the switch's database: %w", b.Err)
 		}
-		return b, db.Manager(), nil
+		return b, nil
 	case <-ctx.Done():
-		return nil, "", fmt.Errorf("the switch's database: %w", context.Cause(ctx))
+		return nil, fmt.Errorf("the switch's database: %w", context.Cause(ctx))
 	}
 }
 

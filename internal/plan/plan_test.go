@@ -42,7 +42,6 @@ func (d *database) Run(ctx context.Context) {
 	<-ctx.Done()
 }
 func (d *database) Changes() <-chan *ovsdb.Batch { return d.changes }
-func (d *database) Manager() string              { return "" }
 
 // dump is a bridge's flows.
 type dump []openflow.Entry

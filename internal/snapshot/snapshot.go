@@ -20,6 +20,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -59,7 +60,7 @@ func Save(path string, version int, value any, now time.Time) (err error) {
 		return fmt.Errorf("encoding the snapshot: %w", err)
 	}
 	dir := filepath.Dir(path)
-	f, err := os.CreateTemp(dir, filepath.Base(path)+".new-*") // made with mode 0600
+	f, err := os.CreateTemp(dir, filepath.Base(path)+unfinished+"*") // made with mode 0600
 	if err != nil {
 		return fmt.Errorf("writing snapshot %s: %w", path, reason(err))
 	}
@@ -81,6 +82,32 @@ func Save(path string, version int, value any, now time.Time) (err error) {
 		return err
 	}
 	return syncDir(dir)
+}
+
+// unfinished stands between the name of a snapshot and a number in the names of files that are being written.
+const unfinished = ".new-"
+
+// RemoveUnfinished removes what a Save that was killed has left beside the snapshot, and returns how many files that were. Nobody else may
+// be saving. Whatever is not a plain file with such a name stays.
+func RemoveUnfinished(path string) (n int, err error) {
+	dir, prefix := filepath.Dir(path), filepath.Base(path)+unfinished
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return 0, fmt.Errorf("looking for unfinished snapshots: %w", err)
+	}
+	var errs []error
+	for _, e := range entries {
+		number, ok := strings.CutPrefix(e.Name(), prefix)
+		if !ok || number == "" || strings.Trim(number, "0123456789") != "" || !e.Type().IsRegular() {
+			continue
+		}
+		if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		n++
+	}
+	return n, errors.Join(errs...)
 }
 
 // reason leaves out the file that an error is about: its name is made up and new each time, and the same failure has to

@@ -127,3 +127,38 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
+
+// What a Save that was killed left goes; everything else in the directory stays.
+func TestRemoveUnfinished(t *testing.T) {
+	path := save(t)
+	dir := filepath.Dir(path)
+	// Made in the way of Save itself, so that the test knows the names that it really uses.
+	f, err := os.CreateTemp(dir, filepath.Base(path)+unfinished+"*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = f.Close()
+	stay := []string{"snapshot", "snapshot.bad", "snapshot.new-", "snapshot.new-12x", "snapshot.new-1.conf", "other.new-12", "snapshot.new-77", "snapshot.new-88"}
+	for _, name := range stay[1:6] {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("mine"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, stay[6]), 0o700), os.Symlink("snapshot", filepath.Join(dir, stay[7]))); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := RemoveUnfinished(path); n != 1 || err != nil {
+		t.Errorf("%d removed, %v", n, err)
+	}
+	if _, err := os.Lstat(f.Name()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s is still there: %v", f.Name(), err)
+	}
+	for _, name := range stay {
+		if _, err := os.Lstat(filepath.Join(dir, name)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := RemoveUnfinished(filepath.Join(dir, "none", "snapshot")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("without a directory: %v", err)
+	}
+}

@@ -321,7 +321,7 @@ func (b *bridge) unbound() []neutron.SubPort {
 	}
 	var out []neutron.SubPort
 	for _, s := range b.trunk.SubPorts {
-		if _, asked := b.bound[s.PortID]; !asked {
+		if _, asked := b.bound[s.PortID]; !asked && carriable(s) {
 			out = append(out, s)
 		}
 	}
@@ -334,8 +334,14 @@ func (b *bridge) reportable() bool {
 	if !b.due || !b.complete || !b.answered || len(b.unbound()) > 0 || b.parent.id == "" || b.moved {
 		return false
 	}
-	return !slices.Contains(slices.Collect(maps.Values(b.bound)), false)
+	return !slices.Contains(slices.Collect(maps.Values(b.bound)), false) && !slices.ContainsFunc(b.trunk.SubPorts, uncarriable)
 }
+
+// carriable says whether a patch port can stand for the sub-port. The tag of the VM's bridge would be 0 or 4095 otherwise, which is
+// where untagged packets and those of dead ports are, or a number that the database refuses together with all rows of the trunk.
+func carriable(s neutron.SubPort) bool { return world.IsVLAN(s.SegmentationID) }
+
+func uncarriable(s neutron.SubPort) bool { return !carriable(s) }
 
 func (b *bridge) busy() bool {
 	return !b.empty.IsZero() || b.unanswered() || len(b.unbound()) > 0 || b.reportable()
@@ -354,6 +360,9 @@ func (t *trunks) wanted(b *bridge) (pipeline.Row, bool) {
 	}
 	row := trunkRow{integration: br, bridge: b.name, parent: b.parent, trunk: b.trunk.ID, sure: b.told, keep: map[string]bool{}}
 	for _, s := range b.trunk.SubPorts {
+		if uncarriable(s) {
+			continue
+		}
 		row.keep[s.PortID] = true
 		if mac, ok := b.macs[s.PortID]; ok {
 			row.subs = append(row.subs, subPort{s.PortID, mac, s.SegmentationID})
@@ -444,7 +453,9 @@ func (b *bridge) explain() []string {
 	out := []string{fmt.Sprintf("trunk: parent of trunk %s on %s; sub-ports: %d", b.trunk.ID, b.name, len(b.trunk.SubPorts))}
 	for _, s := range b.trunk.SubPorts {
 		line := fmt.Sprintf("trunk: VLAN %d is sub-port %s", s.SegmentationID, s.PortID)
-		if ok, asked := b.bound[s.PortID]; asked && !ok {
+		if ok, asked := b.bound[s.PortID]; uncarriable(s) {
+			line += ", which is not wired: VLANs are 1 to 4094"
+		} else if asked && !ok {
 			line += ", which the server could not bind"
 		} else if !asked {
 			line += ", which the server has not bound yet"

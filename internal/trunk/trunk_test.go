@@ -577,6 +577,24 @@ func TestRefused(t *testing.T) {
 	h.golden("wired")
 }
 
+// A sub-port under a number that is no VLAN is not wired: tag 0 would be the parent's own packets, and a number that the database
+// does not take would keep the others from being wired too. The server is not told that the trunk is fine.
+func TestNoVLAN(t *testing.T) {
+	for _, id := range []int{-1, 0, 4095, 4096, 4096 + 101, 1 << 16} {
+		h := newHost(t)
+		h.trunk(trunk1, parent1, sub(trunk1, sub1, id), sub(trunk1, sub2, 102))
+		h.plug(trunk1, parent1)
+		h.converge()
+		h.expect(fmt.Sprint(id), "bulk_pull Trunk by 1 parents", "trunk:update_subport_bindings b")
+		if got := h.dump(); strings.Contains(got, sub1) || !strings.Contains(got, patchName(subInner, sub2)) {
+			t.Errorf("%d: %s", id, got)
+		}
+		if got := h.set.Explain(world.Object{Kind: world.KindPort, ID: parent1}); len(got) != 3 || !strings.Contains(got[1], "VLANs are 1 to 4094") {
+			t.Errorf("%d: %v", id, got)
+		}
+	}
+}
+
 // What a Python agent left is kept, but for the parent's patch, which takes any VLAN there.
 func TestTakeover(t *testing.T) {
 	h := newHost(t)

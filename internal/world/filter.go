@@ -105,20 +105,21 @@ func ParsePeer(id string) (SegmentKey, Peer, bool) {
 	return key, p, true
 }
 
-// checked says whether a port's traffic is to be filtered. Ports of Neutron itself and those without port security are
-// trusted.
-func checked(d *neutron.Port) bool {
-	return d.PortSecurityEnabled() && !neutron.IsNetworkOwned(d.DeviceOwner)
+// Checked says whether a wired port's traffic is to be filtered, or its senders checked. Ports of Neutron itself and those without
+// port security are trusted. A VM's interface is no port of Neutron's, whatever the API calls its owner: the owner of a network
+// may write "network:…" there. A VM that is to be trusted has port security switched off.
+func Checked(p *Port) bool {
+	return p.Details.PortSecurityEnabled() && (p.VIF.VM || !neutron.IsNetworkOwned(p.Details.DeviceOwner))
 }
 
 // Filtered says whether the port is wired and its traffic goes through filters: those of [Port.Groups].
 func (w *World) Filtered(p *Port) bool {
-	return w.Config.Filter && p.Wiring.State == Wired && checked(p.Details)
+	return w.Config.Filter && p.Wiring.State == Wired && Checked(p)
 }
 
 // Trusted says whether the port is wired, and there are filters on this host, but none for what it sends.
 func (w *World) Trusted(p *Port) bool {
-	return w.Config.Filter && p.Wiring.State == Wired && !checked(p.Details)
+	return w.Config.Filter && p.Wiring.State == Wired && !Checked(p)
 }
 
 // Rules are those of a group, sorted, each kind of traffic once; nil when the group is not known. The slice is not to be
@@ -157,7 +158,7 @@ func (w *World) Offsets(c Conjunction) uint8 {
 // the members that they refer to are known: it stays closed, and the reason says why. A port that has filters already
 // keeps them meanwhile, so that an exchange of groups neither drops what both allow nor lets through what none does.
 func (w *World) filtersOf(p *Port, next Wiring) Wiring {
-	if !w.Config.Filter || next.State != Wired || !checked(p.Details) {
+	if !w.Config.Filter || next.State != Wired || !Checked(p) {
 		w.need(p, nil)
 		p.Groups, p.wants, p.filtered = nil, nil, ""
 		return next

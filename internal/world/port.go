@@ -52,6 +52,7 @@ type VIF struct {
 	MAC       neutron.MAC // as the one who plugged it in wrote down
 	OFPort    uint32      // 0 while it has none
 	Error     string      // why it will not get one
+	VM        bool        // a VM is behind it
 }
 
 // State is what the agent has decided about a port.
@@ -254,6 +255,12 @@ func vifOf(i *ovsdb.Interface) (vif, bool) {
 	return vif{id, mac}, id != "" && err == nil
 }
 
+// ofVM says whether a VM is behind an interface: os-vif writes vm-uuid, libvirt vm-id, and the patches of a trunk lead to one.
+// DHCP and L3 agents plug in internal ports or one end of a veth, and write neither.
+func ofVM(i *ovsdb.Interface) bool {
+	return i.ExternalIDs["vm-uuid"] != "" || i.ExternalIDs["vm-id"] != "" || i.Type == "patch"
+}
+
 // findVIF finds the interface of a port on the integration bridge, that on an ancillary bridge, and whether there is one on
 // any bridge. Of several the one that the switch has made counts, then the one with the lowest name, so that the choice
 // does not depend on order.
@@ -272,7 +279,7 @@ func (w *World) findVIF(port string) (here *VIF, ancillary ovsdb.UUID, anywhere 
 			}
 			continue
 		}
-		found := &VIF{Interface: id, Port: p.UUID, Name: i.Name, MAC: v.mac, Error: i.Error}
+		found := &VIF{Interface: id, Port: p.UUID, Name: i.Name, MAC: v.mac, Error: i.Error, VM: ofVM(i)}
 		if n := ofport(i); n > 0 {
 			found.OFPort = uint32(n)
 		} else if n < 0 && found.Error == "" {

@@ -84,14 +84,32 @@ func (w *World) cannotCarry(s *neutron.Segment) string {
 		if !slices.Contains(w.Config.TunnelTypes, s.NetworkType) {
 			return fmt.Sprintf("its network is carried by %s, which is not among [agent] tunnel_types", s.NetworkType)
 		}
-		return ""
+		return outOfRange(s)
 	case s.NetworkType == "flat", s.NetworkType == "vlan":
 		if w.Config.Physical[s.PhysicalNetwork] == "" {
 			return fmt.Sprintf("[ovs] bridge_mappings has no bridge for its physical network %s", s.PhysicalNetwork)
 		}
-		return ""
+		return outOfRange(s)
 	}
 	return fmt.Sprintf("its network is of type %q, which is not known", s.NetworkType)
+}
+
+// IsVLAN says whether a number is that of a VLAN: 0 means no VLAN, and 4095 is reserved.
+func IsVLAN(id int) bool { return id >= 1 && id <= maxVLAN }
+
+// outOfRange says why the number of a segment cannot be carried, or nothing. Flows have fewer bits for it than the number
+// may have: what is too large would come out as the number of another network.
+func outOfRange(s *neutron.Segment) string {
+	largest := map[string]int{"vlan": maxVLAN, "vxlan": 1<<24 - 1, "geneve": 1<<24 - 1, "gre": 1<<32 - 1}[s.NetworkType]
+	switch {
+	case largest == 0: // flat
+		return ""
+	case s.SegmentationID == nil:
+		return fmt.Sprintf("its network is of type %s and has no segmentation id", s.NetworkType)
+	case *s.SegmentationID < 1 || *s.SegmentationID > largest:
+		return fmt.Sprintf("segmentation id %d of its network is not among those of type %s, 1 to %d", *s.SegmentationID, s.NetworkType, largest)
+	}
+	return ""
 }
 
 // join enters a port into its segment, which gets a local VLAN with the first one.

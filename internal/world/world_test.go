@@ -76,6 +76,13 @@ func bound(change func(*neutron.Port)) neutron.Port {
 	return p
 }
 
+// numbered is a port of a network of a type under a number.
+func numbered(networkType string, id *int) []neutron.Port {
+	return []neutron.Port{bound(func(p *neutron.Port) {
+		*p.BindingLevels[0].Segment.Value = neutron.Segment{NetworkType: networkType, PhysicalNetwork: "physnet1", SegmentationID: id}
+	})}
+}
+
 func TestDecisions(t *testing.T) {
 	one, failed := 1, -1
 	for _, c := range []struct {
@@ -108,6 +115,17 @@ func TestDecisions(t *testing.T) {
 			p.BindingLevels[0].Segment.Value.NetworkType, p.BindingLevels[0].Segment.Value.PhysicalNetwork = "vlan", "other"
 		})}, Dead, "bridge_mappings has no bridge for its physical network other"},
 		{"wired", "br-int", &one, []neutron.Port{bound(nil)}, Wired, ""},
+		// Cut to 12 bits, 4096 + 7 is VLAN 7: another network's.
+		{"VLAN too large", "br-int", &one, numbered("vlan", new(4096+7)), Dead, "segmentation id 4103 of its network is not among those of type vlan, 1 to 4094"},
+		{"VLAN 4095", "br-int", &one, numbered("vlan", new(4095)), Dead, "segmentation id 4095"},
+		{"VLAN 0", "br-int", &one, numbered("vlan", new(0)), Dead, "segmentation id 0"},
+		{"VLAN below 0", "br-int", &one, numbered("vlan", new(-1)), Dead, "segmentation id -1"},
+		{"VLAN without number", "br-int", &one, numbered("vlan", nil), Dead, "has no segmentation id"},
+		{"VLAN 4094", "br-int", &one, numbered("vlan", new(4094)), Wired, ""},
+		{"VXLAN too large", "br-int", &one, numbered("vxlan", new(1<<24)), Dead, "segmentation id 16777216"},
+		{"VXLAN 0", "br-int", &one, numbered("vxlan", new(0)), Dead, "segmentation id 0"},
+		{"VXLAN the largest", "br-int", &one, numbered("vxlan", new(1<<24-1)), Wired, ""},
+		{"flat has none", "br-int", &one, numbered("flat", nil), Wired, ""},
 	} {
 		w := plugged(c.bridge, c.ofport, ovsdb.Interface{Error: map[bool]string{true: "no such device"}[c.ofport == &failed]})
 		if c.answer != nil {

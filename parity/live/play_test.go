@@ -70,6 +70,7 @@ type thing struct {
 	tap, mac string
 	shown    string // address that stands for mac in snapshots and recordings, if the server chose it
 	host     int
+	router   bool     // it belongs to a router: no VM is behind it
 	subnets  []attrs  // for networks
 	trunk    []string // names of the bridge and patches that stand for it in a trunk
 }

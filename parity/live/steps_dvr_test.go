@@ -63,7 +63,7 @@ func gatewayPort(name, net string, last int) step {
 		if err != nil {
 			return err
 		}
-		t := &thing{name: name, id: answer.Port.ID, kind: 'b', tap: tapName(answer.Port.ID), mac: mac}
+		t := &thing{name: name, id: answer.Port.ID, kind: 'b', tap: tapName(answer.Port.ID), mac: mac, router: true}
 		p.made(t)
 		p.undo = append(p.undo, func(ctx context.Context) error {
 			return absent(p.api(ctx, http.MethodDelete, "ports/"+t.id, nil, nil))
@@ -134,7 +134,7 @@ func snatPort(name, router, net string) step {
 		found := answer.Ports[0]
 		mac, _, _ := addresses(name)
 		p.canon.Pair(found.MAC, mac)
-		p.made(&thing{name: name, id: found.ID, kind: 'b', tap: tapName(found.ID), mac: found.MAC, shown: mac})
+		p.made(&thing{name: name, id: found.ID, kind: 'b', tap: tapName(found.ID), mac: found.MAC, shown: mac, router: true})
 		return nil
 	}}
 }

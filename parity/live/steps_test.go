@@ -205,7 +205,10 @@ func plugged(t *thing, bridge, kind string) []string {
 	words := []string{
 		"--may-exist", "add-port", bridge, t.tap, "--", "set", "Interface", t.tap,
 		"external_ids:iface-id=" + t.id, `external_ids:attached-mac="` + t.mac + `"`,
-		"external_ids:iface-status=active", "external_ids:vm-uuid=vm-" + t.name,
+		"external_ids:iface-status=active",
+	}
+	if !t.router {
+		words = append(words, "external_ids:vm-uuid=vm-"+t.name)
 	}
 	if kind != "" {
 		words = append(words, "type="+kind, `mac="`+t.mac+`"`)
