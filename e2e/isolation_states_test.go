@@ -331,7 +331,11 @@ func (x *isolation) subPortWaiting(t *testing.T) {
 		t.Fatal(err)
 	}
 	x.opened(t, v)
-	x.flushMACs(t) // the VM's kernel has spoken before
+	if err := x.hush(c.vm); err != nil {
+		t.Fatal(err)
+	}
+	x.wait(time.Second) // what it has said before is learned late
+	x.flushMACs(t)
 	resume := x.pauseServer(t)
 	defer resume()
 	x.crash(t, 1)
