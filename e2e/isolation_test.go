@@ -251,6 +251,9 @@ func (x *isolation) subject(t *testing.T, n *network, extra attributes) *vm {
 
 // drop takes a VM away, with its port.
 func (x *isolation) drop(t *testing.T, v *vm) {
+	if v == nil {
+		return
+	}
 	v.probe.close()
 	if err := v.Unplug(x.ctx, true); err != nil {
 		t.Error(err)
