@@ -70,6 +70,7 @@ func runAgent(ctx context.Context, o *options.Options) error {
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), maxProcs))
 	}
+	limitMemory(os.Getenv, os.DirFS("/"))
 	level := &slog.LevelVar{}
 	level.Set(logLevel(o))
 	log, closeLog, err := openLog(o, level)

@@ -120,6 +120,8 @@ type Agent struct {
 	broker Broker
 	sw     Switch
 	inbox  *mailbox[any]
+	pushes *pushbox
+	drops  drops
 	work   sync.WaitGroup
 
 	recorder recorder
@@ -156,7 +158,7 @@ type Agent struct {
 func New(cfg Config, sw Switch, open func(onEvent func(messaging.Event)) (Broker, error)) (*Agent, error) {
 	cfg.FDBGrace = cmp.Or(cfg.FDBGrace, fdbGrace)
 	a := &Agent{
-		cfg: cfg, sw: sw, inbox: newMailbox[any](), world: world.New(cfg.World),
+		cfg: cfg, sw: sw, inbox: newMailbox[any](), pushes: newPushbox(), world: world.New(cfg.World),
 		asked: make(chan func()), ended: make(chan struct{}), seen: newSeen(),
 		report: reporting{start: true}, repeats: repeats{every: repeatEvery}, wiring: newWiring(), ports: newPorts(),
 		filters: newFilters(), tracking: newTracking(), resyncing: resyncing{networks: map[world.SegmentKey]bool{}},
@@ -165,7 +167,7 @@ func New(cfg Config, sw Switch, open func(onEvent func(messaging.Event)) (Broker
 	}
 	a.log = slog.New(recording{cfg.Log.Handler(), &a.recorder})
 	a.extensions = newExtensions(extension.Make(a.world, cfg.Extensions))
-	broker, err := open(func(e messaging.Event) { a.inbox.put(e) })
+	broker, err := open(a.brokerEvents)
 	if err != nil {
 		return nil, err
 	}
@@ -252,6 +254,9 @@ func (a *Agent) loop(ctx context.Context) error {
 			for _, e := range a.inbox.take() {
 				a.event(ctx, e)
 			}
+		case <-a.pushes.ready:
+			began = time.Now()
+			a.takePushes(ctx)
 		case <-a.wake.C:
 			began, a.wakeAt = time.Now(), time.Time{}
 		case <-reportTick:
@@ -283,6 +288,8 @@ func (a *Agent) event(ctx context.Context, e any) {
 		a.message(e)
 	case messaging.Event:
 		a.brokerEvent(e)
+	case droppedMessages:
+		a.messagesDropped(a.drops.take())
 	case notAlive:
 		a.repeats.log(a.log, slog.LevelWarn, "no neutron-server answers", "err", e.err)
 	case registered:
