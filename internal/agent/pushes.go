@@ -20,6 +20,10 @@ const (
 	// pushSlice is for how long the loop handles messages before it looks at its other inputs: the switch, replies to its
 	// calls, flows that were written. A port that is being wired comes by about ten times, so it waits 20 ms longer.
 	pushSlice = 2 * time.Millisecond
+	// pushRest is for how long messages gather after that. What many of them change is then one round of changes to the
+	// switch, not one each: in a flood the switch and the broker have time for the ports that are being wired. A message
+	// that comes alone does not wait.
+	pushRest = 10 * time.Millisecond
 )
 
 // pushbox holds the server's messages until the loop handles them. It is apart from the inbox, so that no reply waits behind
@@ -31,6 +35,7 @@ type pushbox struct {
 	mu    sync.Mutex
 	items []*messaging.Message
 	bytes int
+	rests bool // ready gets no token yet
 }
 
 func newPushbox() *pushbox {
@@ -47,7 +52,6 @@ func (p *pushbox) put(ctx context.Context, m *messaging.Message) error {
 			return ctx.Err()
 		}
 	}
-	signal(p.ready)
 	return nil
 }
 
@@ -59,7 +63,24 @@ func (p *pushbox) offer(m *messaging.Message) bool {
 	}
 	p.items = append(p.items, m)
 	p.bytes += len(m.Args)
+	if !p.rests {
+		signal(p.ready)
+	}
 	return true
+}
+
+// rest keeps the loop from the box for a while.
+func (p *pushbox) rest(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rests = true
+	time.AfterFunc(d, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.rests = false; len(p.items) > 0 {
+			signal(p.ready)
+		}
+	})
 }
 
 // next takes the oldest message, or gives nil.
@@ -84,19 +105,16 @@ func signal(c chan struct{}) {
 	}
 }
 
-// takePushes handles waiting messages for as long as pushSlice.
+// takePushes handles waiting messages, but not for longer than pushSlice.
 func (a *Agent) takePushes(ctx context.Context) {
-	for until := time.Now().Add(pushSlice); ; {
+	for until := time.Now().Add(pushSlice); time.Now().Before(until); {
 		m := a.pushes.next()
 		if m == nil {
-			return
+			break
 		}
 		a.event(ctx, m)
-		if time.Now().After(until) {
-			signal(a.pushes.ready) // there may be more
-			return
-		}
 	}
+	a.pushes.rest(pushRest)
 }
 
 // drops counts messages that the client has dropped until the loop looks: there may be as many as a peer likes to send.

@@ -88,7 +88,9 @@ func TestLoopLeavesPushes(t *testing.T) {
 	go func() { a.takePushes(ctx); close(handled) }()
 	select {
 	case <-handled:
-		if len(a.pushes.ready) == 0 {
+		select {
+		case <-a.pushes.ready:
+		case <-time.After(5 * time.Second):
 			t.Error("the loop is not called back for the messages that are left")
 		}
 	case <-time.After(5 * time.Second):
