@@ -76,6 +76,10 @@ type Config struct {
 	Statistics func(ctx context.Context) (map[string]map[string]int, error)
 	// Conntrack is told which connections are not allowed any more; nil when nothing is filtered.
 	Conntrack Conntrack
+	// ConntrackLimit is how many tracked connections a network may have; 0: as many as the switch. Limits sets it; nil: nobody
+	// does.
+	ConntrackLimit uint32
+	Limits         Limits
 	// Extensions are made over the agent's world, in this order.
 	Extensions []extension.New
 	// Snapshot is the file in which the last world in sync is kept; empty: none is.
@@ -139,6 +143,7 @@ type Agent struct {
 	ports         ports
 	filters       filters
 	tracking      tracking
+	limiting      limiting
 	extensions    extensions
 	memory        memory
 	resyncing     resyncing
@@ -162,8 +167,8 @@ func New(cfg Config, sw Switch, open func(onEvent func(messaging.Event)) (Broker
 		asked: make(chan func()), ended: make(chan struct{}), seen: newSeen(),
 		report: reporting{start: true}, repeats: repeats{every: repeatEvery}, wiring: newWiring(), ports: newPorts(),
 		filters: newFilters(), tracking: newTracking(), resyncing: resyncing{networks: map[world.SegmentKey]bool{}},
-		database: database{failed: retries[string]{}},
-		links:    map[string]bool{}, tunnels: map[string]tunnelState{}, tunnelRetries: retries[string]{},
+		database: database{failed: retries[string]{}}, limiting: limiting{retries: retries[string]{}},
+		links: map[string]bool{}, tunnels: map[string]tunnelState{}, tunnelRetries: retries[string]{},
 	}
 	a.log = slog.New(recording{cfg.Log.Handler(), &a.recorder})
 	a.extensions = newExtensions(extension.Make(a.world, cfg.Extensions))

@@ -133,6 +133,7 @@ func (a *Agent) compile(o world.Object) {
 		a.noticed(o.ID)
 	}
 	a.noteZone(o)
+	a.noteLimits(o)
 }
 
 func (a *Agent) bridge(name string) *bridge {
@@ -204,6 +205,7 @@ func (a *Agent) bridgeLinked(ctx context.Context, e linked) {
 		return
 	}
 	b.watch = watch{fights: retries[openflow.Key]{}}
+	a.limiting.due = true // of a switch that was restarted
 	a.dump(ctx, e.bridge, true)
 }
 
@@ -253,6 +255,7 @@ type plan struct {
 	bundles []bundle
 	flush   []uint16 // zones of connection tracking
 	tracker Conntrack
+	limits  *limitRound
 
 	seq       uint64
 	rowErrs   []error
@@ -278,7 +281,7 @@ func (a *Agent) apply(ctx context.Context) {
 		return
 	}
 	p := a.plan()
-	if len(p.txs)+len(p.bundles)+len(p.flush) == 0 {
+	if len(p.txs)+len(p.bundles)+len(p.flush) == 0 && p.limits == nil {
 		return
 	}
 	a.wiring.applying = true
@@ -291,7 +294,7 @@ func (a *Agent) apply(ctx context.Context) {
 // plan collects what is not as wanted. Nothing is sent for an object that failed a moment ago.
 func (a *Agent) plan() *plan {
 	now := time.Now()
-	p := &plan{flush: a.zonesToFlush(now), tracker: a.cfg.Conntrack}
+	p := &plan{flush: a.zonesToFlush(now), tracker: a.cfg.Conntrack, limits: a.limitsToSet(now)}
 	if a.switchUp && a.world.View.Seq() >= a.wiring.seq {
 		for o := range a.wiring.unsettled {
 			if a.wiring.retries.waiting(o, now) {
@@ -389,6 +392,7 @@ func (p *plan) run(ctx context.Context, db Committer) {
 		result, errs := db.CommitAll(ctx, p.txs)
 		p.seq, p.rowErrs = result.Seq, errs
 	}
+	p.limits.run(ctx)
 	for _, zone := range p.flush {
 		p.flushErrs = append(p.flushErrs, p.tracker.FlushZone(ctx, zone))
 	}
@@ -445,6 +449,7 @@ func (a *Agent) applied(p *plan) {
 		}
 	}
 	a.zonesFlushed(p.flush, p.flushErrs, now)
+	a.limitsSet(p.limits, now)
 	for _, b := range p.bundles {
 		a.bridge(b.name).meters.Done(b.done)
 		if b.meterErr != nil {
