@@ -144,6 +144,7 @@ type Agent struct {
 	filters       filters
 	tracking      tracking
 	limiting      limiting
+	lastPlug      time.Time // when a port was plugged in last
 	extensions    extensions
 	memory        memory
 	resyncing     resyncing

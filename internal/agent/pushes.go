@@ -24,6 +24,11 @@ const (
 	// switch, not one each: in a flood the switch and the broker have time for the ports that are being wired. A message
 	// that comes alone does not wait.
 	pushRest = 10 * time.Millisecond
+	// In a flood, which is when so many wait after that, the rest is longer for a while after a port was plugged in: the
+	// fewer messages broker, switch and agent handle then, the sooner they have wired the port.
+	floodFrom    = 64
+	pushRestPlug = 50 * time.Millisecond
+	plugWindow   = 250 * time.Millisecond
 )
 
 // pushbox holds the server's messages until the loop handles them. It is apart from the inbox, so that no reply waits behind
@@ -98,6 +103,12 @@ func (p *pushbox) next() *messaging.Message {
 	return m
 }
 
+func (p *pushbox) len() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.items)
+}
+
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -114,7 +125,11 @@ func (a *Agent) takePushes(ctx context.Context) {
 		}
 		a.event(ctx, m)
 	}
-	a.pushes.rest(pushRest)
+	rest := pushRest
+	if time.Since(a.lastPlug) < plugWindow && a.pushes.len() >= floodFrom {
+		rest = pushRestPlug
+	}
+	a.pushes.rest(rest)
 }
 
 // drops counts messages that the client has dropped until the loop looks: there may be as many as a peer likes to send.

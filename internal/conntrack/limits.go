@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"slices"
@@ -46,7 +47,7 @@ func NewLimiter(datapathType, runDir, marker string) Limiter {
 // It returns how many zones that were.
 func (l Limiter) SetLimits(ctx context.Context, want map[uint16]uint32, prune bool) (changed int, err error) {
 	if len(want) == 0 {
-		if _, err := os.Stat(l.Marker); err != nil || !prune {
+		if _, err := os.Stat(l.Marker); errors.Is(err, fs.ErrNotExist) || !prune {
 			return 0, nil
 		}
 	} else if err := os.WriteFile(l.Marker, nil, 0o600); err != nil {
