@@ -69,36 +69,49 @@ func TestHandlerWaitsForTheLoop(t *testing.T) {
 	})
 }
 
-// While messages come faster than the loop handles them, it still gets to its other inputs.
-func TestLoopLeavesPushes(t *testing.T) {
+func lone(t *testing.T) *Agent {
+	t.Helper()
 	a, err := New(Config{Host: "hv1", World: world.Config{Host: "hv1", IntegrationBridge: "br-int"}, Log: slog.New(slog.DiscardHandler)}, nil,
 		func(func(messaging.Event)) (Broker, error) { return &fakeBroker{}, nil })
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	filled := make(chan struct{})
-	go func() {
-		defer close(filled)
-		for a.pushes.put(ctx, &messaging.Message{Topic: "q-agent-notifier-tunnel-update", Method: "tunnel_update", Args: []byte(`{"tunnel_ip":"192.0.2.1","tunnel_type":"vxlan"}`)}) == nil {
-		}
-	}()
-	<-a.pushes.ready
-	handled := make(chan struct{})
-	go func() { a.takePushes(ctx); close(handled) }()
-	select {
-	case <-handled:
+	a.wake = time.NewTimer(time.Hour)
+	t.Cleanup(func() { a.wake.Stop() })
+	return a
+}
+
+// The loop leaves messages that take longer than their time, for its other inputs, and is called back for them.
+func TestLoopLeavesPushes(t *testing.T) {
+	a := lone(t)
+	slow := &messaging.Message{Topic: "q-agent-notifier-tunnel-update", Method: "tunnel_update",
+		Args: []byte(`{"tunnel_ip":"192.0.2.1","tunnel_type":"vxlan","other":[` + strings.Repeat("1,", maxPushBytes/maxPushes/2-100) + `1]}`)}
+	if n := fill(a.pushes, slow); n < maxPushes {
+		t.Fatalf("%d messages fit", n)
+	}
+	turns := 0
+	for ; a.pushes.len() > 0; turns++ {
 		select {
 		case <-a.pushes.ready:
+			a.takePushes(t.Context())
 		case <-time.After(5 * time.Second):
-			t.Error("the loop is not called back for the messages that are left")
+			t.Fatal("the loop is not called back for the messages that are left")
 		}
-	case <-time.After(5 * time.Second):
-		t.Error("the loop handles messages for ever")
 	}
-	cancel()
-	<-filled
-	<-handled
+	if turns < 2 {
+		t.Errorf("%d messages of %d bytes were handled in one turn", maxPushes, len(slow.Args))
+	}
+}
+
+// A message that was too large may have said anything.
+func TestLargeMessageIsAGap(t *testing.T) {
+	for large, want := range map[int]bool{0: false, 1: true} {
+		a := lone(t)
+		a.messagesDropped(droppedMessages{count: 2, large: large})
+		if got := !a.resyncing.at.IsZero(); got != want || a.seen.totals.Dropped != 2 {
+			t.Errorf("%d of 2 too large: resync %v, %d counted", large, got, a.seen.totals.Dropped)
+		}
+	}
 }
 
 // Dropped messages are counted, however many there are between two looks of the loop; large ones cause one resync.
