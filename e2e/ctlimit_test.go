@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/patchbay-sdn/patchbay/lab"
 )
 
@@ -61,7 +63,7 @@ func TestConntrackLimit(t *testing.T) {
 		return reached && greedy == networkMost && tracked < datapathMost
 	})
 
-	x.sender.close()
+	x.stopSending()
 	if err := x.vms["greedy"].Unplug(ctx, true); err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +134,14 @@ func (x *limitCloud) plugVMs() {
 	if x.sender, err = openSender(x.vms["greedy"].Netns, "eth0"); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(x.sender.close)
+	t.Cleanup(x.stopSending)
+}
+
+func (x *limitCloud) stopSending() {
+	if x.sender != nil {
+		_ = unix.Close(x.sender.fd)
+		x.sender = nil
+	}
 }
 
 func (x *limitCloud) appctl(args ...string) string {
@@ -148,7 +157,7 @@ func (x *limitCloud) appctl(args ...string) string {
 // one.
 func (x *limitCloud) expect(what string, connections int, right func(tracked, greedy int, reached bool) bool) {
 	x.t.Helper()
-	x.appctl("dpctl/flush-conntrack", datapath)
+	x.appctl("dpctl/flush-conntrack")
 	from := x.vms["greedy"]
 	vlan := x.vsctl(1, "get", "Port", from.Tap, "tag")
 	frame := packet(header{ethFrom: from.MAC, ethTo: "fa:16:3e:0f:0f:0f", from: from.IPs[0], to: "198.51.100.1", proto: protoUDP}, make([]byte, 16))
@@ -176,7 +185,7 @@ func (x *limitCloud) expect(what string, connections int, right func(tracked, gr
 	if err != nil {
 		x.t.Fatal(err)
 	}
-	greedy := strings.Count(x.appctl("dpctl/dump-conntrack", datapath, "zone="+vlan), "\n") + 1
+	greedy := len(strings.Fields(x.appctl("dpctl/dump-conntrack", datapath, "zone="+vlan)))
 	verdict := map[bool]string{true: "made", false: "refused"}[reached]
 	x.row(what, connections, tracked, greedy, verdict)
 	if !right(tracked, greedy, reached) {
@@ -186,11 +195,12 @@ func (x *limitCloud) expect(what string, connections int, right func(tracked, gr
 
 var zoneLimit = regexp.MustCompile(`(?m)^zone=(\d+),limit=(\d+)`)
 
-// waitLimits waits until so many networks have the limit.
+// waitLimits waits until so many networks have the limit. Limits go when the agent knows everything again, which with
+// l2population is half a minute after its start or that of the switch.
 func (x *limitCloud) waitLimits(when string, zones int) {
 	x.t.Helper()
 	var text string
-	if !x.eventually(wired, func() bool {
+	if !x.eventually(settled, func() bool {
 		text = x.appctl("dpctl/ct-get-limits", datapath)
 		found := zoneLimit.FindAllStringSubmatch(text, -1)
 		for _, z := range found {
@@ -198,6 +208,7 @@ func (x *limitCloud) waitLimits(when string, zones int) {
 				return false
 			}
 		}
+		time.Sleep(200 * time.Millisecond)
 		return len(found) == zones
 	}) {
 		x.t.Errorf("%s: want %d networks with a limit, the switch has:\n%s", when, zones, text)
