@@ -47,3 +47,11 @@ admin-load: build ## 200 slow readers of the admin socket, scrapes and nonsense 
 
 on-call: build ## the questions of docs/operations.md, each answered by one command on a host with a fault (root; PATCHBAY_LAB_SERVER=sim)
 	$(GO) test -count 1 -timeout 20m -tags e2e -v -run TestOnCall $(TESTFLAGS) ./e2e/
+
+.PHONY: flood
+flood: build ## 100,000 pushes at once and a body of 200 MB while ports are plugged in: times, memory, as a table (root)
+	$(GO) test -count 1 -timeout 15m -tags e2e -v -run TestFlood $(TESTFLAGS) ./e2e/
+
+.PHONY: e2e-ctlimit
+e2e-ctlimit: build ## one VM opens 100,000 connections: its neighbour is refused without conntrack_limit_per_network, and not with it (root)
+	PATCHBAY_LAB_SERVER=$(or $(PATCHBAY_LAB_SERVER),sim) $(GO) test -count 1 -timeout 15m -tags e2e -v -run TestConntrackLimit $(TESTFLAGS) ./e2e/

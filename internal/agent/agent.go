@@ -76,6 +76,10 @@ type Config struct {
 	Statistics func(ctx context.Context) (map[string]map[string]int, error)
 	// Conntrack is told which connections are not allowed any more; nil when nothing is filtered.
 	Conntrack Conntrack
+	// ConntrackLimit is how many tracked connections a network may have; 0: as many as the switch. Limits sets it; nil: nobody
+	// does.
+	ConntrackLimit uint32
+	Limits         Limits
 	// Extensions are made over the agent's world, in this order.
 	Extensions []extension.New
 	// Snapshot is the file in which the last world in sync is kept; empty: none is.
@@ -120,6 +124,8 @@ type Agent struct {
 	broker Broker
 	sw     Switch
 	inbox  *mailbox[any]
+	pushes *pushbox
+	drops  drops
 	work   sync.WaitGroup
 
 	recorder recorder
@@ -137,6 +143,8 @@ type Agent struct {
 	ports         ports
 	filters       filters
 	tracking      tracking
+	limiting      limiting
+	lastPlug      time.Time // when a port was plugged in last
 	extensions    extensions
 	memory        memory
 	resyncing     resyncing
@@ -156,16 +164,16 @@ type Agent struct {
 func New(cfg Config, sw Switch, open func(onEvent func(messaging.Event)) (Broker, error)) (*Agent, error) {
 	cfg.FDBGrace = cmp.Or(cfg.FDBGrace, fdbGrace)
 	a := &Agent{
-		cfg: cfg, sw: sw, inbox: newMailbox[any](), world: world.New(cfg.World),
+		cfg: cfg, sw: sw, inbox: newMailbox[any](), pushes: newPushbox(), world: world.New(cfg.World),
 		asked: make(chan func()), ended: make(chan struct{}), seen: newSeen(),
 		report: reporting{start: true}, repeats: repeats{every: repeatEvery}, wiring: newWiring(), ports: newPorts(),
 		filters: newFilters(), tracking: newTracking(), resyncing: resyncing{networks: map[world.SegmentKey]bool{}},
-		database: database{failed: retries[string]{}},
-		links:    map[string]bool{}, tunnels: map[string]tunnelState{}, tunnelRetries: retries[string]{},
+		database: database{failed: retries[string]{}}, limiting: limiting{retries: retries[string]{}},
+		links: map[string]bool{}, tunnels: map[string]tunnelState{}, tunnelRetries: retries[string]{},
 	}
 	a.log = slog.New(recording{cfg.Log.Handler(), &a.recorder})
 	a.extensions = newExtensions(extension.Make(a.world, cfg.Extensions))
-	broker, err := open(func(e messaging.Event) { a.inbox.put(e) })
+	broker, err := open(a.brokerEvents)
 	if err != nil {
 		return nil, err
 	}
@@ -252,6 +260,9 @@ func (a *Agent) loop(ctx context.Context) error {
 			for _, e := range a.inbox.take() {
 				a.event(ctx, e)
 			}
+		case <-a.pushes.ready:
+			began = time.Now()
+			a.takePushes(ctx)
 		case <-a.wake.C:
 			began, a.wakeAt = time.Now(), time.Time{}
 		case <-reportTick:
@@ -283,6 +294,8 @@ func (a *Agent) event(ctx context.Context, e any) {
 		a.message(e)
 	case messaging.Event:
 		a.brokerEvent(e)
+	case droppedMessages:
+		a.messagesDropped(a.drops.take())
 	case notAlive:
 		a.repeats.log(a.log, slog.LevelWarn, "no neutron-server answers", "err", e.err)
 	case registered:

@@ -75,7 +75,8 @@ func (a *Agent) noticed(id string) {
 	if a.world.Port(id) == nil {
 		delete(a.ports.lines, id)
 	} else if a.ports.lines[id] == nil {
-		a.ports.lines[id] = &timeline{plugged: time.Now()}
+		a.lastPlug = time.Now()
+		a.ports.lines[id] = &timeline{plugged: a.lastPlug}
 	}
 	a.noteDecision(id)
 }

@@ -133,6 +133,7 @@ func (a *Agent) compile(o world.Object) {
 		a.noticed(o.ID)
 	}
 	a.noteZone(o)
+	a.noteLimits(o)
 }
 
 func (a *Agent) bridge(name string) *bridge {
@@ -204,6 +205,7 @@ func (a *Agent) bridgeLinked(ctx context.Context, e linked) {
 		return
 	}
 	b.watch = watch{fights: retries[openflow.Key]{}}
+	a.limiting.due = true // of a switch that was restarted
 	a.dump(ctx, e.bridge, true)
 }
 
@@ -255,6 +257,7 @@ type plan struct {
 	tracker Conntrack
 	// zones of ports that may have no flows until the zone is empty.
 	zones map[world.Object]uint16
+	limits  *limitRound
 
 	seq       uint64
 	rowErrs   []error
@@ -280,7 +283,7 @@ func (a *Agent) apply(ctx context.Context) {
 		return
 	}
 	p := a.plan()
-	if len(p.txs)+len(p.bundles)+len(p.flush) == 0 {
+	if len(p.txs)+len(p.bundles)+len(p.flush) == 0 && p.limits == nil {
 		return
 	}
 	a.wiring.applying = true
@@ -293,7 +296,7 @@ func (a *Agent) apply(ctx context.Context) {
 // plan collects what is not as wanted. Nothing is sent for an object that failed a moment ago.
 func (a *Agent) plan() *plan {
 	now := time.Now()
-	p := &plan{flush: a.zonesToFlush(now), tracker: a.cfg.Conntrack, zones: map[world.Object]uint16{}}
+	p := &plan{flush: a.zonesToFlush(now), tracker: a.cfg.Conntrack, zones: map[world.Object]uint16{}, limits: a.limitsToSet(now)}
 	current := a.switchUp && a.world.View.Seq() >= a.wiring.seq
 	held := map[world.Object]bool{} // ports whose rows have to come first, and are not part of this round
 	for o := range a.wiring.unsettled {
@@ -408,6 +411,7 @@ func (p *plan) run(ctx context.Context, db Committer) {
 	for i, err := range p.rowErrs {
 		failed[p.owners[i]] = err != nil && p.owners[i].Kind == world.KindPort
 	}
+	p.limits.run(ctx)
 	for _, zone := range p.flush {
 		err := p.tracker.FlushZone(ctx, zone)
 		p.flushErrs = append(p.flushErrs, err)
@@ -473,6 +477,7 @@ func (a *Agent) applied(p *plan) {
 		}
 	}
 	a.zonesFlushed(p.flush, p.flushErrs, now)
+	a.limitsSet(p.limits, now)
 	for _, b := range p.bundles {
 		a.bridge(b.name).meters.Done(b.done)
 		if b.meterErr != nil {
