@@ -79,33 +79,84 @@ func (a *Agent) converge(ctx context.Context) {
 	if !a.started {
 		return // the switch has not been seen yet; there is nothing to decide on
 	}
-	a.beginResync()
-	for _, o := range a.extensions.Settle(a.world.Settle()) {
-		a.memory.stale = true
-		a.compile(o)
+	a.contained.turn++
+	for _, s := range []struct {
+		name string
+		take func()
+	}{
+		{"checking what is known", a.beginResync},
+		{"working out what changed", a.settle},
+		{"connecting to bridges", func() { a.linkBridges(ctx) }},
+		{"asking for the server's database", func() { a.askDatabase(ctx) }},
+		{"synchronising tunnels", func() { a.syncTunnels(ctx) }},
+		{"asking about ports", func() { a.askMissing(ctx) }},
+		{"asking for what filters need", func() { a.askItems(ctx) }},
+		{"tending extensions", func() { a.tend(ctx) }},
+		{"comparing flows", func() { a.compareUnwatched(ctx) }},
+		{"changing the switch", func() { a.apply(ctx) }},
+		{"rows that could not be worked out", a.stillUnsettled},
+		{"listing connections", func() { a.listMarked(ctx) }},
+		{"reporting ports", func() { a.reportPorts(ctx) }},
+		{"removing what is left over", func() {
+			if !a.blind() {
+				a.sweep()
+			}
+		}},
+		{"removing meters", a.sweepMeters},
+		{"closing the bridge", a.shut},
+		{"remembering", a.remember},
+		{"progress", a.progress},
+	} {
+		if !a.contain(culprit{name: s.name}, s.take) {
+			a.world.Reask() // it is not known what of it was asked
+		}
 	}
-	a.linkBridges(ctx)
-	a.askDatabase(ctx)
-	a.syncTunnels(ctx)
-	a.askMissing(ctx)
-	a.askItems(ctx)
-	a.tend(ctx)
-	a.compareUnwatched(ctx)
-	a.apply(ctx)
-	a.listMarked(ctx)
-	a.reportPorts(ctx)
-	a.sweep()
-	a.sweepMeters()
-	a.shut()
-	a.remember()
-	a.progress()
 }
 
-// compile works out what an object wants now.
+// settle compiles what changed.
+func (a *Agent) settle() {
+	a.retryHeld()
+	a.extensions.repair()
+	todo := a.world.Settle()
+	defer func() { // with nothing left, unless something failed
+		for _, o := range todo {
+			a.world.Again(o)
+		}
+	}()
+	for todo = a.extensions.Settle(todo); len(todo) > 0; todo = todo[1:] {
+		a.memory.stale = true
+		o := todo[0]
+		a.contain(culprit{o, "taking what it wants"}, func() { a.compile(o) })
+	}
+}
+
+// compile works out what an object wants now. If that fails it keeps what it wanted last, as long as that is about what it is now; a
+// port that has become something else is shut.
 func (a *Agent) compile(o world.Object) {
-	want, err := a.extensions.Compile(o, func() pipeline.Want { return pipeline.Compile(a.world, &a.cfg.Settings, o) })
-	if err = errors.Join(want.Err, err); err != nil {
+	var want pipeline.Want
+	c := culprit{object: o}
+	err := a.try(c, func() (err error) {
+		want, err = a.extensions.Compile(o, func() pipeline.Want { return pipeline.Compile(a.world, &a.cfg.Settings, o) })
+		tx := ovsdb.NewTx(a.world.View)
+		for _, r := range slices.Concat(want.Rows, want.After) {
+			r.Add(tx, a.world.View) // if that fails, it does so before the flows have changed
+		}
+		return errors.Join(want.Err, err)
+	})
+	at := a.placeOf(o)
+	if err == nil {
+		a.letGo(c)
+	} else {
 		a.repeats.log(a.log, slog.LevelError, "cannot be expressed in flows", "object", o.String(), "err", err)
+		if want = a.fallback(c, err, at); want.Err != nil {
+			a.compiled(o) // what it has stays
+			return
+		}
+	}
+	if o.Kind == world.KindPort {
+		if a.contained.places[o.ID] = at; at == (place{}) {
+			delete(a.contained.places, o.ID)
+		}
 	}
 	byBridge := map[string][]delta.Flow{}
 	for _, f := range want.Flows {
@@ -128,11 +179,16 @@ func (a *Agent) compile(o world.Object) {
 		a.wiring.wants[o] = want
 		a.wiring.unsettled[o] = true
 	}
+	a.compiled(o)
+}
+
+// compiled takes the consequences of a compile for the reports of ports and for connection tracking.
+func (a *Agent) compiled(o world.Object) {
 	if o.Kind == world.KindPort {
 		a.ports.changed[o.ID] = true
 		a.noticed(o.ID)
 	}
-	a.noteZone(o)
+	a.contain(culprit{name: "noting zones"}, func() { a.noteZone(o) })
 }
 
 func (a *Agent) bridge(name string) *bridge {
@@ -258,6 +314,7 @@ type plan struct {
 	rowErrs   []error
 	flushErrs []error
 	took      time.Duration
+	broken    error // nobody knows what became of it
 }
 
 type bundle struct {
@@ -283,7 +340,7 @@ func (a *Agent) apply(ctx context.Context) {
 	}
 	a.wiring.applying = true
 	a.work.Go(func() {
-		p.run(ctx, a.sw)
+		p.broken = a.aside("changing the switch", func() error { p.run(ctx, a.sw); return nil })
 		a.inbox.put(p)
 	})
 }
@@ -337,8 +394,8 @@ func (a *Agent) plan() *plan {
 	return p
 }
 
-// rows is the transaction that an object still needs: its rows, and once its flows are in place those that wait for them.
-func (a *Agent) rows(o world.Object) *ovsdb.Tx {
+// rowsOf is the transaction that an object still needs: its rows, and once its flows are in place those that wait for them.
+func (a *Agent) rowsOf(o world.Object) *ovsdb.Tx {
 	tx := ovsdb.NewTx(a.world.View)
 	want := a.wiring.wants[o]
 	for _, r := range want.Rows {
@@ -430,7 +487,6 @@ func (b *bundle) send(ctx context.Context, changes []delta.MeterChange) {
 
 // applied takes the outcome of a round.
 func (a *Agent) applied(p *plan) {
-	a.wiring.applying = false
 	a.wiring.seq = max(a.wiring.seq, p.seq)
 	now := time.Now()
 	for i, err := range p.rowErrs {

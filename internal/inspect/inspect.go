@@ -48,8 +48,20 @@ type Status struct {
 	Errors   []Event        `json:"errors,omitempty"` // the last warnings and errors, newest last
 	Firewall string         `json:"firewall"`
 	// Remembered: what the server said is read from the snapshot of an earlier run, since the server has not spoken.
-	Remembered bool   `json:"remembered,omitempty"`
-	Totals     Totals `json:"totals"`
+	Remembered bool `json:"remembered,omitempty"`
+	// Held is what a panic or an error has put aside: it stays as it was, and is tried again.
+	Held   []Held `json:"held,omitempty"`
+	Totals Totals `json:"totals"`
+}
+
+// Held is something that the agent failed on, and that it keeps from everything else until it succeeds.
+type Held struct {
+	Object string    `json:"object"` // a port, a group, an extension, or what was being done
+	Reason string    `json:"reason"`
+	Effect string    `json:"effect,omitempty"` // what it means for traffic meanwhile
+	Since  time.Time `json:"since"`
+	Failed int       `json:"failed"` // times
+	Next   time.Time `json:"next,omitzero"`
 }
 
 // Totals count since the start of the agent. They only grow.
@@ -64,6 +76,7 @@ type Totals struct {
 	RoundSeconds float64 `json:"round_seconds"`
 	RowsFailed   uint64  `json:"rows_failed"`   // transactions that the database did not take
 	FlowsRefused uint64  `json:"flows_refused"` // flows that the switch did not take
+	Panics       uint64  `json:"panics"`        // that were contained
 	Warnings     uint64  `json:"log_warnings"`
 	Errors       uint64  `json:"log_errors"`
 	// Turns of the loop, for how long it was busy, and the longest turn.

@@ -43,10 +43,7 @@ func (c *compiler) port(id string) {
 	case world.Moved:
 		c.row(noPortRow{p.VIF.Port})
 	case world.Dead, world.Down:
-		c.row(bindingRow{p.VIF.Port, world.DeadVLAN, nil})
-		c.flow(c.w.Config.IntegrationBridge, p.Wiring.Reason, of.Flow{
-			Table: intEntry, Priority: 2, Match: of.Match{of.FromPort(p.VIF.OFPort)},
-		})
+		c.shut(p, p.Wiring.Reason)
 	}
 }
 
