@@ -383,7 +383,7 @@ func (a *Agent) message(m *messaging.Message) {
 		err = a.extensions.Cast(m.Method, m.Args)
 	}
 	if err != nil {
-		a.tally(culprit{name: "message of topic " + m.Topic}, err)
+		a.unreadable("message of topic "+m.Topic, err)
 		a.repeats.log(a.log, slog.LevelWarn, "message not understood", "topic", m.Topic, "err", err)
 	}
 	switch d := decoded.(type) {

@@ -111,7 +111,11 @@ func frames() string {
 
 // try runs work of the loop about something, and takes a panic of it. It returns the work's error, or the panic.
 func (a *Agent) try(c culprit, work func() error) error {
-	err := trying(a.contained.probe, c.String(), work)
+	var where string
+	if a.contained.probe != nil {
+		where = c.String()
+	}
+	err := trying(a.contained.probe, where, work)
 	a.tally(c, err)
 	return err
 }
@@ -157,18 +161,25 @@ type failedAside struct {
 // tally counts a panic and writes down where it came from.
 func (a *Agent) tally(c culprit, err error) {
 	var p *panicked
-	var decoding *neutron.DecodePanic
-	switch {
-	case errors.As(err, &p):
-		a.seen.totals.Panics++
-		a.repeats.log(a.log, slog.LevelError, "a panic was contained, report it", "object", c.String(), "panic", fmt.Sprint(p.value), "where", p.where)
-	case errors.As(err, &decoding):
-		a.seen.totals.Panics++
-		a.repeats.log(a.log, slog.LevelError, "a panic was contained, report it", "object", c.String(), "panic", decoding.Error(), "where", "decoding")
+	if errors.As(err, &p) {
+		a.counts(c, fmt.Sprint(p.value), p.where)
 	}
 }
 
-// hold takes that something failed, and returns when it is tried again.
+// unreadable counts panics in decoding, which cost the object that was decoded, among what could not be read.
+func (a *Agent) unreadable(what string, err error) {
+	var p *neutron.DecodePanic
+	if errors.As(err, &p) {
+		a.counts(culprit{name: what}, fmt.Sprint(p.Value), "decoding "+string(p.Kind))
+	}
+}
+
+func (a *Agent) counts(c culprit, value, where string) {
+	a.seen.totals.Panics++
+	a.repeats.log(a.log, slog.LevelError, "a panic was contained, report it", "object", c.String(), "panic", value, "where", where)
+}
+
+// hold takes that something failed. It is tried again after a pause.
 func (a *Agent) hold(c culprit, err error, effect string) *held {
 	now := time.Now()
 	h := a.contained.held[c]

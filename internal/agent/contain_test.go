@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -339,4 +340,75 @@ func TestFramesOfAPanic(t *testing.T) {
 	if n := strings.Count(log.String(), "a panic was contained"); n != 1 || a.seen.totals.Panics != 10 {
 		t.Errorf("%d lines, %d counted:\n%s", n, a.seen.totals.Panics, &log)
 	}
+}
+
+// Groups, members and address groups that the server tells and that cannot be read cut nothing that is wired, and open nothing that is new.
+func TestFiltersThatCannotBeReadCutNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := filteredHistory(t)
+		for i, rule := range []map[string]any{{"remote_group_id": "g2"}, {"remote_address_group_id": "a1"}, {"protocol": "tcp"}} {
+			id := fmt.Sprint("rx", i)
+			maps.Copy(rule, map[string]any{"id": id, "security_group_id": "g1", "direction": "ingress", "ethertype": "IPv4"})
+			h.region.mu.Lock()
+			h.truth.rules[id] = rule
+			h.region.mu.Unlock()
+			h.region.push(neutron.KindSecurityGroupRule, neutron.Updated, rule)
+		}
+		h.tellPort("A", map[string]any{"security_group_ids": []string{"g1", "g2"}, "allowed_address_pairs": []any{}})
+		h.tellPort("B", map[string]any{"security_group_ids": []string{"g1", "g2"}, "allowed_address_pairs": []any{}})
+		h.tellPort("C", map[string]any{"security_group_ids": []string{"g3"}, "device_owner": "compute:nova", "admin_state_up": true,
+			"security": wrapped(map[string]any{"port_security_enabled": true})})
+		wait(restTime)
+		before := h.ovs.all()
+		asked := 0
+		h.region.mu.Lock()
+		h.region.spoil = func(objects []any) {
+			for i, o := range objects {
+				o := maps.Clone(o.(map[string]any))
+				data := maps.Clone(o["versioned_object.data"].(map[string]any))
+				if name := o["versioned_object.name"]; name == "Port" && data["id"] == "C" && asked < 1 {
+					continue // the new port itself can be read, once
+				}
+				data["revision_number"], data["rules"], data["addresses"] = "x", 7, 7
+				o["versioned_object.data"] = data
+				objects[i] = o
+				asked++
+			}
+		}
+		h.region.mu.Unlock()
+		h.region.onEvent(messaging.Gap{})
+		wait(20 * time.Second)
+		after := h.ovs.all()
+		for k, e := range before {
+			if after[k] != e {
+				t.Fatalf("%s is gone", e)
+			}
+		}
+		if asked < 5 {
+			t.Errorf("only %d objects were asked for", asked)
+		}
+		asked = 0
+		h.ovs.plug("C", 1, 30)
+		wait(20 * time.Second)
+		ports, err := h.agent.Ports(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range ports {
+			if p.ID == "C" && (p.State != "waiting" || !strings.Contains(p.Reason, "g3 cannot be read")) {
+				t.Errorf("C is %s: %s", p.State, p.Reason)
+			}
+		}
+		if let := h.flowsWith("in_port=30,"); len(let) > 0 || len(ports) < 3 {
+			t.Errorf("of C, among %d ports: %q", len(ports), let)
+		}
+		h.region.mu.Lock()
+		h.region.spoil = nil
+		h.region.mu.Unlock()
+		h.rest()
+		if let := h.flowsWith("in_port=30,"); len(let) == 0 {
+			t.Error("C has no flows in the end")
+		}
+		h.end()
+	})
 }

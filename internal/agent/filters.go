@@ -194,6 +194,7 @@ func (a *Agent) itemsCame(e itemsAnswered) {
 	a.log.Debug("what filters need", "first", e.items[0].String(), "of", len(e.items),
 		"groups", len(e.groups), "members", len(e.members), "addresses", len(e.addresses), "took", e.took)
 	if e.bad != nil {
+		a.unreadable("what filters need", e.bad)
 		a.repeats.log(a.log, slog.LevelWarn, bad, "first", e.items[0].String(), "of", len(e.items), "err", e.bad)
 	}
 	found := map[string]bool{}

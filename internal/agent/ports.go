@@ -204,6 +204,7 @@ func (a *Agent) answered(e askedAbout) {
 		if !refused(e.err) {
 			a.ports.perCall = maxPerCall // one question is enough to find out when the server is back
 		}
+		a.unreadable("ports", e.err)
 		// What could be read counts nevertheless, and what is not there is not.
 		left := e.ids
 		if len(e.unread) > 0 {
