@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -157,6 +158,7 @@ type Agent struct {
 	wake          *time.Timer
 	wakeAt        time.Time
 	seen          seen
+	contained     containment
 }
 
 // New returns an agent. Open is called once to make the broker's client, with the function that wants to hear of its
@@ -165,20 +167,24 @@ func New(cfg Config, sw Switch, open func(onEvent func(messaging.Event)) (Broker
 	cfg.FDBGrace = cmp.Or(cfg.FDBGrace, fdbGrace)
 	a := &Agent{
 		cfg: cfg, sw: sw, inbox: newMailbox[any](), pushes: newPushbox(), world: world.New(cfg.World),
-		asked: make(chan func()), ended: make(chan struct{}), seen: newSeen(),
+		asked: make(chan func()), ended: make(chan struct{}), seen: newSeen(), contained: newContainment(), wake: time.NewTimer(time.Hour),
 		report: reporting{start: true}, repeats: repeats{every: repeatEvery}, wiring: newWiring(), ports: newPorts(),
 		filters: newFilters(), tracking: newTracking(), resyncing: resyncing{networks: map[world.SegmentKey]bool{}},
 		database: database{failed: retries[string]{}}, limiting: limiting{retries: retries[string]{}},
 		links: map[string]bool{}, tunnels: map[string]tunnelState{}, tunnelRetries: retries[string]{},
 	}
 	a.log = slog.New(recording{cfg.Log.Handler(), &a.recorder})
+	a.world.Contain = a.inWorld
 	a.extensions = newExtensions(extension.Make(a.world, cfg.Extensions))
+	for i, e := range a.extensions.Set {
+		a.extensions.Set[i] = a.guard(e)
+	}
 	broker, err := open(a.brokerEvents)
 	if err != nil {
 		return nil, err
 	}
 	a.broker, a.server = broker, neutron.NewServer(broker, cfg.Host)
-	a.recall()
+	a.contain(culprit{name: "recalling"}, a.recall)
 	return a, nil
 }
 
@@ -211,7 +217,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	err := a.loop(ctx)
 	cancel()
 	close(a.ended)
-	a.rememberLast()
+	a.contain(culprit{name: "remembering"}, a.rememberLast)
 	a.notify(a.cfg.Notifier.Stopping())
 	// The caller's context is over; what is left of the connection gets a short one of its own.
 	closing, done := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
@@ -238,7 +244,6 @@ func (a *Agent) loop(ctx context.Context) error {
 		watchdogTick = t.C
 	}
 	changes := a.sw.Changes()
-	a.wake = time.NewTimer(time.Hour)
 	defer a.wake.Stop()
 	for {
 		var began time.Time
@@ -254,11 +259,13 @@ func (a *Agent) loop(ctx context.Context) error {
 				continue
 			}
 			began = time.Now()
-			a.switchChanged(ctx, b)
+			if !a.contain(culprit{name: "taking rows of the switch"}, func() { a.switchChanged(ctx, b) }) {
+				a.rowsLost(b)
+			}
 		case <-a.inbox.ready:
 			began = time.Now()
 			for _, e := range a.inbox.take() {
-				a.event(ctx, e)
+				a.receive(ctx, e)
 			}
 		case <-a.pushes.ready:
 			began = time.Now()
@@ -267,8 +274,10 @@ func (a *Agent) loop(ctx context.Context) error {
 			began, a.wakeAt = time.Now(), time.Time{}
 		case <-reportTick:
 			began = time.Now()
-			a.world.Expire(time.Now())
-			a.sendReport(ctx)
+			a.contain(culprit{name: "reporting the agent's state"}, func() {
+				a.world.Expire(time.Now())
+				a.sendReport(ctx)
+			})
 		case <-watchdogTick:
 			began = time.Now()
 			a.notify(a.cfg.Notifier.Watchdog())
@@ -288,7 +297,6 @@ func (a *Agent) wakeUp(at time.Time) {
 }
 
 func (a *Agent) event(ctx context.Context, e any) {
-	a.note(e)
 	switch e := e.(type) {
 	case *messaging.Message:
 		a.message(e)
@@ -341,6 +349,7 @@ func (a *Agent) event(ctx context.Context, e any) {
 		a.taskDone(e)
 	case packetIn:
 		a.packetCame(ctx, e)
+	case failedAside: // counted when it landed
 	default:
 		panic(fmt.Sprintf("event %T has no place in the loop", e))
 	}
@@ -359,9 +368,7 @@ func (a *Agent) switchChanged(ctx context.Context, b *ovsdb.Batch) {
 	a.extensions.Rows(b)
 	if !a.started {
 		a.started = true
-		for _, o := range a.extensions.Settle(a.world.Everything()) {
-			a.compile(o)
-		}
+		a.world.Rebuild() // everything is compiled
 	}
 	if a.switchUp {
 		return
@@ -378,15 +385,20 @@ func (a *Agent) message(m *messaging.Message) {
 	decoded, err := neutron.DecodeMessage(m.Topic, m.Method, m.Args)
 	if err != nil {
 		a.repeats.log(a.log, slog.LevelWarn, "message not understood", "topic", m.Topic, "err", err)
+		a.missed() // whatever it was
 		return
 	}
 	a.log.Debug("message", "topic", m.Topic, "method", m.Method, "known", decoded != nil)
 	if push, ok := decoded.(*neutron.Push); ok {
 		err = errors.Join(a.world.Push(push, time.Now()), a.extensions.Push(push))
+		if err != nil && slices.ContainsFunc(push.Objects, func(o neutron.Primitive) bool { return o.ID() == "" }) {
+			a.missed() // it may have been about anything
+		}
 	} else {
 		err = a.extensions.Cast(m.Method, m.Args)
 	}
 	if err != nil {
+		a.unreadable("message of topic "+m.Topic, err)
 		a.repeats.log(a.log, slog.LevelWarn, "message not understood", "topic", m.Topic, "err", err)
 	}
 	switch d := decoded.(type) {

@@ -35,8 +35,8 @@ func (r rowsOf) CommitAll(_ context.Context, txs []*ovsdb.Tx) (ovsdb.Result, []e
 	return ovsdb.Result{}, errs
 }
 
-// guarded is an agent whose bridge has everything that two wired ports want.
-func guarded(t *testing.T, ct Conntrack) *Agent {
+// obeying is an agent whose bridge has everything that two wired ports want.
+func obeying(t *testing.T, ct Conntrack) *Agent {
 	t.Helper()
 	a, _, batch := filtering(t, &cloud{}, ct, 2)
 	a.versions = neutron.Versions{neutron.KindPort: "1.7", neutron.KindSecurityGroup: "1.5"}
@@ -81,7 +81,7 @@ func pushDeleted(t *testing.T, a *Agent, id string) {
 // cannot be written at all), and nobody else waits for it.
 func TestGuardsWaitForTheRow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := guarded(t, nil)
+		a := obeying(t, nil)
 		obeyed(a)
 		pushDeleted(t, a, "p0")
 		if got := sent(t, a, rowsOf{errors.New("refused")}); got["p0"] != 0 {
@@ -119,7 +119,7 @@ func someFlow(t *testing.T) openflow.Entry {
 // TestWhatAPortLeavesGoesAtOnce: the number of a port that is gone may be given to another.
 func TestWhatAPortLeavesGoesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := guarded(t, nil)
+		a := obeying(t, nil)
 		obeyed(a)
 		o := world.Object{Kind: world.KindPort, ID: "p0"}
 		for range 10 {
@@ -139,7 +139,7 @@ func TestWhatAPortLeavesGoesAtOnce(t *testing.T) {
 func TestAPortWaitsForItsZone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ct := &tracker{began: time.Now(), broken: true}
-		a := guarded(t, ct)
+		a := obeying(t, ct)
 		a.bridge("br-int").tracker.Have(nil)
 		vlan := a.world.Port("p0").Wiring.VLAN
 		a.tracking.fresh[vlan] = true

@@ -123,7 +123,7 @@ func (a *Agent) takePushes(ctx context.Context) {
 		if m == nil {
 			break
 		}
-		a.event(ctx, m)
+		a.receive(ctx, m)
 	}
 	rest := pushRest
 	if time.Since(a.lastPlug) < plugWindow && a.pushes.len() >= floodFrom {

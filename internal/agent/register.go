@@ -23,7 +23,11 @@ var errNoDatabase = errors.New("the server cannot reach its database")
 func (a *Agent) register(ctx context.Context) {
 	began := time.Now()
 	for pause := alivePause; ; pause = min(2*pause, aliveMax) {
-		e, err := a.tryRegister(ctx)
+		var e registered
+		err := a.aside("registering", func() (err error) {
+			e, err = a.tryRegister(ctx)
+			return err
+		})
 		if err == nil {
 			e.waited = time.Since(began)
 			a.inbox.put(e)
