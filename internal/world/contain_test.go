@@ -139,6 +139,7 @@ func TestAPushThatCannotBeRead(t *testing.T) {
 		{neutron.KindAddressGroup, `{"id":"a1","addresses":7}`, "AddressGroup a1"},
 		{neutron.KindNetwork, `{"id":"n1","segments":7}`, "p1 p2"},
 		{neutron.KindSecurityGroup, `{"id":"somebody's","rules":7}`, ""},
+		{neutron.KindPort, `{"id":7,"revision_number":7}`, ""}, // the caller checks everything
 	} {
 		w, s := wired(t)
 		s.groups["g1"] = []neutron.SecurityGroupRule{rule("r1", "g1", "tcp remote=g2"), rule("r2", "g1", "udp addresses=a1")}

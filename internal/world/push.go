@@ -120,8 +120,7 @@ func (w *World) mayConcern(data []byte) concern {
 		rest = bytes.TrimLeft(rest[i+len(`"id"`):], " \t\r\n:")
 		id, ok := leadingText(rest)
 		switch {
-		case !ok:
-		case w.ports[string(id)] != nil, bytes.IndexByte(id, '\\') >= 0:
+		case !ok, w.ports[string(id)] != nil, bytes.IndexByte(id, '\\') >= 0: // an id that is no text may be anybody's
 			return ourPort
 		case w.members[string(id)] != nil:
 			found = aMember
