@@ -329,10 +329,8 @@ func (h *panicHistory) shut(steady map[bridgeKey]openflow.Entry, may map[string]
 		return false
 	}
 	maps.DeleteFunc(steady, func(k bridgeKey, _ openflow.Entry) bool { return changed(owners[k]) && hit(owners[k]) })
-	h.unwritten = map[int]bool{}
 	for id := range h.truth.ports {
 		for _, n := range h.ovs.numbers(id) {
-			h.unwritten[n] = h.faults.hit["port "+id+", its rows"]
 			f := openflow.Flow{Cookie: pipeline.Cookie, Priority: 2, Match: openflow.Match{openflow.FromPort(uint32(n))}}
 			e, err := f.Entry()
 			if err != nil {
