@@ -14,6 +14,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/delta"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+	"github.com/patchbay-sdn/patchbay/internal/pipeline"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 	"github.com/patchbay-sdn/patchbay/openflow"
 )
@@ -100,11 +101,25 @@ func TestGuardsWaitForTheRow(t *testing.T) {
 			t.Errorf("changed %v", got)
 		}
 		a.switchUp = true
+		// Its rows cannot be worked out.
+		o := world.Object{Kind: world.KindPort, ID: "p0"}
+		want := a.wiring.wants[o]
+		a.wiring.wants[o] = pipeline.Want{Rows: []pipeline.Row{badRow{}}}
+		if got := sent(t, a, rowsOf{}); got["p0"] != 0 {
+			t.Errorf("%d flows of p0 changed though its rows are not known", got["p0"])
+		}
+		a.wiring.wants[o], a.wiring.unsettled[o] = want, true
+		time.Sleep(time.Minute)
 		if got := sent(t, a, rowsOf{}); got["p0"] < 20 {
 			t.Errorf("only %d flows of p0 changed though its row was written", got["p0"])
 		}
 	})
 }
+
+// badRow is a row that cannot be worked out.
+type badRow struct{}
+
+func (badRow) Add(*ovsdb.Tx, *ovsdb.View) { panic("injected") }
 
 func someFlow(t *testing.T) openflow.Entry {
 	t.Helper()
