@@ -70,7 +70,7 @@ func (a *Agent) plan() *plan {
 	for o := range a.wiring.unsettled {
 		tx := a.rows(o)
 		switch {
-		case a.contained.rows[o], tx.Len() > 0 && (!current || a.wiring.retries.waiting(o, now)):
+		case tx.Len() > 0 && (!current || a.wiring.retries.waiting(o, now)):
 			held[o] = o.Kind == world.KindPort
 		case tx.Len() > 0:
 			tx.Owner = o.String()
