@@ -55,3 +55,11 @@ flood: build ## 100,000 pushes at once and a body of 200 MB while ports are plug
 .PHONY: e2e-ctlimit
 e2e-ctlimit: build ## one VM opens 100,000 connections: its neighbour is refused without conntrack_limit_per_network, and not with it (root)
 	PATCHBAY_LAB_SERVER=$(or $(PATCHBAY_LAB_SERVER),sim) $(GO) test -count 1 -timeout 15m -tags e2e -v -run TestConntrackLimit $(TESTFLAGS) ./e2e/
+
+.PHONY: e2e-isolation
+e2e-isolation: build ## a port in every state, both firewall drivers: what it hears of another tenant's network and of its own, what it sends; prints a table (root; PATCHBAY_E2E_AGENT=patchbay,python for both agents; PATCHBAY_LAB_SERVER=sim)
+	$(GO) test -count 1 -timeout 60m -tags e2e -v -run TestIsolation $(TESTFLAGS) ./e2e/
+
+.PHONY: e2e-hostile
+e2e-hostile: build ## a VM that sends FRAMES=20000 generated frames of every kind with forged fields, in three rounds: nobody receives what it may not say (root; SEED=1, 0 for a new one; PATCHBAY_LAB_SERVER=sim)
+	FRAMES=$(or $(FRAMES),20000) SEED=$(SEED) $(GO) test -count 1 -timeout 30m -tags e2e -v -run TestHostile $(TESTFLAGS) ./e2e/

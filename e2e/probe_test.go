@@ -22,6 +22,7 @@ import (
 type probe struct {
 	fd   int
 	link int
+	vlan uint16 // into which all that is sent is put; 0 for none
 	done chan struct{}
 	stop atomic.Bool
 
@@ -118,6 +119,9 @@ func (p *probe) close() {
 
 // send puts a frame on the link.
 func (p *probe) send(frame []byte) error {
+	if p.vlan != 0 {
+		frame = tagged(frame, p.vlan)
+	}
 	if err := unix.Sendto(p.fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: p.link, Halen: 6}); err != nil {
 		return fmt.Errorf("sending a frame: %w", err)
 	}

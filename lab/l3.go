@@ -30,8 +30,11 @@ func (h *Host) StopL3(ctx context.Context) error { return h.l3().Stop(ctx, stopG
 // L3Log is the log file of the layer-3 agent.
 func (h *Host) L3Log() string { return h.l3().LogFile() }
 
+// L3PID is the process of the layer-3 agent; its namespaces are in that process's /run/netns.
+func (h *Host) L3PID() int { return h.l3().PID() }
+
 // InRouters runs a command where the layer-3 agent's namespaces can be named, such as "ip netns exec qrouter-…".
 func (h *Host) InRouters(ctx context.Context, argv ...string) (string, error) {
-	pid := strconv.Itoa(h.l3().PID())
+	pid := strconv.Itoa(h.L3PID())
 	return run(ctx, "", "nsenter", append([]string{"--target", pid, "--mount", "--net"}, argv...)...)
 }

@@ -121,6 +121,8 @@ type Port struct {
 	Extra map[string]any
 	// Bridge is the one to plug it into, such as that of a trunk; empty means the integration bridge.
 	Bridge string
+	// Isolate plugs it in as os-vif does with isolate_vif: in no VLAN until an agent says in which.
+	Isolate bool
 }
 
 func (p Port) body(host string) body {

@@ -74,6 +74,19 @@ func (l *Lab) VMNamed(name string) (*VM, error) {
 // binds the port to the host, makes the interface and sets the external IDs that agents look for. It does not wait for the
 // port to become ACTIVE.
 func (h *Host) Plug(ctx context.Context, p Port) (*VM, error) {
+	vm, err := h.Prepare(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	if err := vm.Insert(ctx, p.Isolate); err != nil {
+		undo := vm.Unplug(context.WithoutCancel(ctx), p.ID == "")
+		return nil, errors.Join(fmt.Errorf("plugging %s into %s: %w", vm.Name, h.name, err), undo)
+	}
+	return vm, nil
+}
+
+// Prepare does what Plug does up to the last step: the switch has no row for the VM's interface yet. Insert makes it.
+func (h *Host) Prepare(ctx context.Context, p Port) (*VM, error) {
 	if strings.ContainsFunc(p.Name, notInName) {
 		return nil, fmt.Errorf("%q cannot name a VM: letters, digits, dots and dashes do", p.Name)
 	}
@@ -104,9 +117,9 @@ func (h *Host) Plug(ctx context.Context, p Port) (*VM, error) {
 	}); err != nil {
 		return nil, err
 	}
-	if err := vm.plug(ctx, h, addresses); err != nil {
+	if err := vm.make(ctx, h, addresses); err != nil {
 		undo := vm.Unplug(context.WithoutCancel(ctx), p.ID == "")
-		return nil, errors.Join(fmt.Errorf("plugging %s into %s: %w", vm.Name, h.name, err), undo)
+		return nil, errors.Join(fmt.Errorf("making %s on %s: %w", vm.Name, h.name, err), undo)
 	}
 	return &vm, nil
 }
@@ -153,7 +166,7 @@ func (l *Lab) addresses(ctx context.Context, port *ports.Port) ([]string, error)
 	return lines, nil
 }
 
-func (vm *VM) plug(ctx context.Context, h *Host, addresses []string) error {
+func (vm *VM) make(ctx context.Context, h *Host, addresses []string) error {
 	if err := h.lab.ensureNetns(ctx, vm.Netns); err != nil {
 		return err
 	}
@@ -170,7 +183,31 @@ func (vm *VM) plug(ctx context.Context, h *Host, addresses []string) error {
 			return err
 		}
 	}
-	_, err := h.Switch().Vsctl(ctx, append(ensureBridge(vm.bridge()), addPort(vm.bridge(), vm.Tap, vm.PortID, vm.MAC)...)...)
+	return nil
+}
+
+// Insert gives the VM's interface its row in the switch. With isolate the row is in no VLAN from its first moment, as with
+// os-vif's option isolate_vif: one transaction makes it and keeps it apart.
+func (vm *VM) Insert(ctx context.Context, isolate bool) error {
+	h, err := vm.lab.HostNamed(vm.Host)
+	if err != nil {
+		return err
+	}
+	args := append(ensureBridge(vm.bridge()), addPort(vm.bridge(), vm.Tap, vm.PortID, vm.MAC)...)
+	if isolate {
+		args = append(args, "--", "set", "Port", vm.Tap, "tag=4095", "vlan_mode=trunk", "trunks=4095")
+	}
+	_, err = h.Switch().Vsctl(ctx, args...)
+	return err
+}
+
+// Remove takes the interface's row away; the VM does not notice.
+func (vm *VM) Remove(ctx context.Context) error {
+	h, err := vm.lab.HostNamed(vm.Host)
+	if err != nil {
+		return err
+	}
+	_, err = h.Switch().Vsctl(ctx, "--if-exists", "del-port", vm.Tap)
 	return err
 }
 
@@ -197,7 +234,7 @@ func (vm *VM) Unplug(ctx context.Context, deletePort bool) error {
 	if err != nil {
 		return err
 	}
-	if _, err := h.Switch().Vsctl(ctx, "--if-exists", "del-port", vm.Tap); err != nil {
+	if err := vm.Remove(ctx); err != nil {
 		return err
 	}
 	have, err := links(ctx, h.netns)
