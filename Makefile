@@ -22,7 +22,7 @@ TESTSUM := $(GO) run ./tools/testsum
 .PHONY: help build check fmt vet lint test lab-up lab-down lab-status integration histories crashes fuzz bench-openflow ci tools
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 build: ## static bin/patchbay and bin/lab, version stamped
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/patchbay ./cmd/patchbay
