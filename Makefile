@@ -22,7 +22,7 @@ TESTSUM := $(GO) run ./tools/testsum
 .PHONY: help build check fmt vet lint test lab-up lab-down lab-status integration histories crashes fuzz bench-openflow ci tools
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 build: ## static bin/patchbay and bin/lab, version stamped
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/patchbay ./cmd/patchbay
@@ -71,8 +71,12 @@ histories: ## HISTORIES=500 random histories of events end in the same flows, me
 	@set -o pipefail; $(GO) test -count 1 -timeout 60m -json -run History ./internal/pipeline ./internal/extension ./internal/qos -rapid.checks=$(HISTORIES) -rapid.seed=$(SEED) | $(TESTSUM)
 
 CRASHES ?= 500
-crashes: ## CRASHES=500 crashes of an agent in random histories: flows end right, never empty or open in between (SEED=0: new ones)
-	@set -o pipefail; $(GO) test -count 1 -timeout 60m -json -run TestCrashes ./internal/agent -crashes=$(CRASHES) -crashseed=$(SEED) | $(TESTSUM)
+PANICS ?= 1000
+# What was injected, and how often, is in the output of a test that passed, of which TESTSUM shows nothing.
+INJECTED := sed -nE 's/.*"Output":" *panic_test.go:[0-9]+: +([0-9]+  .*)\\n".*/  injected: \1/p'
+crashes: ## CRASHES=500 crashes of an agent and PANICS=1000 panics in it, in random histories: flows end right, never empty or open in between (SEED=0: new ones)
+	@set -o pipefail; $(GO) test -count 1 -timeout 60m -json -run TestCrashes ./internal/agent -crashes=$(CRASHES) -panics=$(PANICS) -crashseed=$(SEED) \
+		| tee >($(INJECTED) >&2) | $(TESTSUM)
 
 fuzz: ## every fuzz target for FUZZTIME=10s
 	@tools/fuzz-all $(FUZZTIME)

@@ -48,6 +48,14 @@ admin-load: build ## 200 slow readers of the admin socket, scrapes and nonsense 
 on-call: build ## the questions of docs/operations.md, each answered by one command on a host with a fault (root; PATCHBAY_LAB_SERVER=sim)
 	$(GO) test -count 1 -timeout 20m -tags e2e -v -run TestOnCall $(TESTFLAGS) ./e2e/
 
+.PHONY: flood
+flood: build ## 100,000 pushes at once and a body of 200 MB while ports are plugged in: times, memory, as a table (root)
+	$(GO) test -count 1 -timeout 15m -tags e2e -v -run TestFlood $(TESTFLAGS) ./e2e/
+
+.PHONY: e2e-ctlimit
+e2e-ctlimit: build ## one VM opens 100,000 connections: its neighbour is refused without conntrack_limit_per_network, and not with it (root)
+	PATCHBAY_LAB_SERVER=$(or $(PATCHBAY_LAB_SERVER),sim) $(GO) test -count 1 -timeout 15m -tags e2e -v -run TestConntrackLimit $(TESTFLAGS) ./e2e/
+
 .PHONY: e2e-isolation
 e2e-isolation: build ## a port in every state, both firewall drivers: what it hears of another tenant's network and of its own, what it sends; prints a table (root; PATCHBAY_E2E_AGENT=patchbay,python for both agents; PATCHBAY_LAB_SERVER=sim)
 	$(GO) test -count 1 -timeout 60m -tags e2e -v -run TestIsolation $(TESTFLAGS) ./e2e/

@@ -91,7 +91,7 @@ func TestChangedLinesExplainOnlyTogether(t *testing.T) {
 	}{
 		{"hv1 table=71 src=a,target=1.2", nil},
 		{"hv1 table=71 src=a,target=1x2", []string{"- hv1 table=71 target=1.2", "+ hv1 table=71 src=a,target=1x2"}}, // literally
-		{"hv1 same", []string{"- hv1 table=71 target=1.2"}}, // lost
+		{"hv1 same", []string{"- hv1 table=71 target=1.2"}},                                                         // lost
 	} {
 		var got []string
 		for _, d := range Compare(python, NewSnapshot([]string{c.have, "hv1 same"}), a.At("s", "c")).Unexplained() {

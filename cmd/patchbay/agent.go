@@ -70,6 +70,7 @@ func runAgent(ctx context.Context, o *options.Options) error {
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), maxProcs))
 	}
+	limitMemory(os.Getenv, os.DirFS("/"))
 	level := &slog.LevelVar{}
 	level.Set(logLevel(o))
 	log, closeLog, err := openLog(o, level)
@@ -110,6 +111,10 @@ func startAgent(ctx context.Context, o *options.Options, log *slog.Logger, level
 	cfg.Link = agent.Supervised(func(ctx context.Context, bridge string) (*openflow.Conn, error) {
 		return openflow.Dial(ctx, openflow.MgmtSocket(bridge), openflow.Config{})
 	})
+	if connections != nil {
+		cfg.ConntrackLimit = uint32(o.Patchbay.ConntrackLimit) //nolint:gosec // bounded by its type
+		cfg.Limits = conntrack.NewLimiter(o.OVS.DatapathType, runDir(o), filepath.Join(o.Default.StatePath, "patchbay.ct-limits"))
+	}
 	cfg.Statistics, cfg.Conntrack, cfg.Log, cfg.Notifier = database.Statistics, connections, log, notifier
 	a, err := agent.New(cfg, database, func(onEvent func(messaging.Event)) (agent.Broker, error) {
 		return messaging.Open(brokerConfig(o, url, onEvent))
@@ -252,12 +257,16 @@ func connectionTracking(o *options.Options) (agent.Conntrack, error) {
 	if !worldConfig(o).Filter {
 		return nil, nil
 	}
-	socket := strings.TrimPrefix(openflow.MgmtSocket(o.OVS.IntegrationBridge), "unix:")
-	r, err := conntrack.New(o.OVS.DatapathType, filepath.Dir(socket))
+	r, err := conntrack.New(o.OVS.DatapathType, runDir(o))
 	if err != nil {
 		return nil, fmt.Errorf("[ovs] datapath_type: %w", err)
 	}
 	return r, nil
+}
+
+// runDir is where Open vSwitch has its sockets.
+func runDir(o *options.Options) string {
+	return filepath.Dir(strings.TrimPrefix(openflow.MgmtSocket(o.OVS.IntegrationBridge), "unix:"))
 }
 
 func settings(o *options.Options) pipeline.Settings {

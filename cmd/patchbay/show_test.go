@@ -297,3 +297,18 @@ func TestExplainWithoutADatabase(t *testing.T) {
 		t.Errorf("status %d of knowing nothing:\n%s", status, out)
 	}
 }
+
+func TestStatusNamesWhatIsInQuarantine(t *testing.T) {
+	var out bytes.Buffer
+	s := inspect.Status{Host: "hv1", Held: []inspect.Held{
+		{Object: "port 4f1c", Reason: "panic: oops", Effect: "nothing passes", Since: noon.Add(-90 * time.Second), Failed: 7},
+	}}
+	writeStatus(&out, &s, noon)
+	want := `in quarantine, tried again until it succeeds:
+  port 4f1c: panic: oops
+    nothing passes; failed 7 times in 1 min 30 s
+`
+	if !strings.Contains(out.String(), want) {
+		t.Errorf("%s\nhas no\n%s", &out, want)
+	}
+}

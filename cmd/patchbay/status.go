@@ -86,6 +86,7 @@ func writeStatus(out io.Writer, s *inspect.Status, now time.Time) {
 		fmt.Fprintln(w, "memory\tthe server has not spoken about some ports; what it told an earlier run is in force\t")
 	}
 	_ = w.Flush()
+	writeHeld(out, s.Held, now)
 	fmt.Fprintln(out)
 	writeBridges(out, s.Bridges)
 	if n := len(s.Errors); n > 0 {
@@ -93,6 +94,22 @@ func writeStatus(out io.Writer, s *inspect.Status, now time.Time) {
 		for _, e := range s.Errors[max(0, n-maxShownErrors):] {
 			fmt.Fprintf(out, "  %s  %s\n", stamp(e.Time, now), describe(e))
 		}
+	}
+}
+
+// writeHeld lists what is in quarantine.
+func writeHeld(out io.Writer, list []inspect.Held, now time.Time) {
+	if len(list) == 0 {
+		return
+	}
+	fmt.Fprintf(out, "\nin quarantine, tried again until it succeeds:\n")
+	for _, h := range list {
+		fmt.Fprintf(out, "  %s: %s\n", h.Object, h.Reason)
+		effect := h.Effect
+		if effect != "" {
+			effect += "; "
+		}
+		fmt.Fprintf(out, "    %sfailed %d times in %s\n", effect, h.Failed, ago(h.Since, now))
 	}
 }
 

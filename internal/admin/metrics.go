@@ -97,7 +97,10 @@ func metrics() []metric {
 			put(float64(s.Totals.Messages-s.Totals.Foreign), "here")
 			put(float64(s.Totals.Foreign), "elsewhere")
 		}},
+		{"patchbay_messages_dropped_total", "messages that were dropped because they could not be decoded or were too large", counter, nil, total(func(t *inspect.Totals) uint64 { return t.Dropped })},
 		{"patchbay_resyncs_total", "times that everything was asked for again, because messages may have been missed", counter, nil, total(func(t *inspect.Totals) uint64 { return t.Resyncs })},
+		{"patchbay_panics_total", "panics that cost one object, event or extension and not the agent", counter, nil, total(func(t *inspect.Totals) uint64 { return t.Panics })},
+		{"patchbay_quarantined", "objects, extensions and steps that a panic or an error has put aside: what `status` lists", gauge, nil, value(func(s *inspect.Status) float64 { return float64(len(s.Held)) })},
 		{"patchbay_log_lines_total", "warnings and errors in the log", counter, []string{"level"}, func(s *inspect.Status, put put) {
 			put(float64(s.Totals.Warnings), "warning")
 			put(float64(s.Totals.Errors), "error")

@@ -202,7 +202,7 @@ func TestAlertsFire(t *testing.T) {
 		`patchbay_ports{state="wired"}`: "5x60", `patchbay_ports{state="dead"}`: "0x60", `patchbay_ports{state="waiting"}`: "0x60",
 		`patchbay_flows_refused_total`: "0x60", `patchbay_flows_repaired_total{bridge="br-int"}`: "0x60",
 		`patchbay_port_wired_seconds_bucket{le="10"}`: "0+1x60", `patchbay_port_wired_seconds_bucket{le="+Inf"}`: "0+1x60",
-		`patchbay_calls_total`: "0+2x60", `patchbay_calls_failed_total`: "0x60",
+		`patchbay_calls_total`: "0+2x60", `patchbay_calls_failed_total`: "0x60", `patchbay_panics_total`: "0x60", `patchbay_quarantined`: "0x60",
 	}
 	// What is different where something is wrong.
 	wrong := map[string]map[string]string{
@@ -220,6 +220,8 @@ func TestAlertsFire(t *testing.T) {
 		"PatchbayFight":         {`patchbay_flows_repaired_total{bridge="br-int"}`: "0+2x60"}, // one flow, as slowly as it gets
 		"PatchbayWiringSlow":    {`patchbay_port_wired_seconds_bucket{le="10"}`: "0x60", `patchbay_port_wired_seconds_bucket{le="60"}`: "0+1x60"},
 		"PatchbayCallsFail":     {`patchbay_calls_failed_total`: "0+1x60"},
+		"PatchbayPanic":         {`patchbay_panics_total`: "0x45 1x15"},
+		"PatchbayQuarantined":   {`patchbay_quarantined`: "1x60"},
 	}
 	data, err := os.ReadFile(alertsPath)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -76,6 +77,10 @@ type Config struct {
 	Statistics func(ctx context.Context) (map[string]map[string]int, error)
 	// Conntrack is told which connections are not allowed any more; nil when nothing is filtered.
 	Conntrack Conntrack
+	// ConntrackLimit is how many tracked connections a network may have; 0: as many as the switch. Limits sets it; nil: nobody
+	// does.
+	ConntrackLimit uint32
+	Limits         Limits
 	// Extensions are made over the agent's world, in this order.
 	Extensions []extension.New
 	// Snapshot is the file in which the last world in sync is kept; empty: none is.
@@ -120,6 +125,8 @@ type Agent struct {
 	broker Broker
 	sw     Switch
 	inbox  *mailbox[any]
+	pushes *pushbox
+	drops  drops
 	work   sync.WaitGroup
 
 	recorder recorder
@@ -137,6 +144,8 @@ type Agent struct {
 	ports         ports
 	filters       filters
 	tracking      tracking
+	limiting      limiting
+	lastPlug      time.Time // when a port was plugged in last
 	extensions    extensions
 	memory        memory
 	resyncing     resyncing
@@ -149,6 +158,7 @@ type Agent struct {
 	wake          *time.Timer
 	wakeAt        time.Time
 	seen          seen
+	contained     containment
 }
 
 // New returns an agent. Open is called once to make the broker's client, with the function that wants to hear of its
@@ -156,21 +166,25 @@ type Agent struct {
 func New(cfg Config, sw Switch, open func(onEvent func(messaging.Event)) (Broker, error)) (*Agent, error) {
 	cfg.FDBGrace = cmp.Or(cfg.FDBGrace, fdbGrace)
 	a := &Agent{
-		cfg: cfg, sw: sw, inbox: newMailbox[any](), world: world.New(cfg.World),
-		asked: make(chan func()), ended: make(chan struct{}), seen: newSeen(),
+		cfg: cfg, sw: sw, inbox: newMailbox[any](), pushes: newPushbox(), world: world.New(cfg.World),
+		asked: make(chan func()), ended: make(chan struct{}), seen: newSeen(), contained: newContainment(), wake: time.NewTimer(time.Hour),
 		report: reporting{start: true}, repeats: repeats{every: repeatEvery}, wiring: newWiring(), ports: newPorts(),
 		filters: newFilters(), tracking: newTracking(), resyncing: resyncing{networks: map[world.SegmentKey]bool{}},
-		database: database{failed: retries[string]{}},
-		links:    map[string]bool{}, tunnels: map[string]tunnelState{}, tunnelRetries: retries[string]{},
+		database: database{failed: retries[string]{}}, limiting: limiting{retries: retries[string]{}},
+		links: map[string]bool{}, tunnels: map[string]tunnelState{}, tunnelRetries: retries[string]{},
 	}
 	a.log = slog.New(recording{cfg.Log.Handler(), &a.recorder})
+	a.world.Contain = a.inWorld
 	a.extensions = newExtensions(extension.Make(a.world, cfg.Extensions))
-	broker, err := open(func(e messaging.Event) { a.inbox.put(e) })
+	for i, e := range a.extensions.Set {
+		a.extensions.Set[i] = a.guard(e)
+	}
+	broker, err := open(a.brokerEvents)
 	if err != nil {
 		return nil, err
 	}
 	a.broker, a.server = broker, neutron.NewServer(broker, cfg.Host)
-	a.recall()
+	a.contain(culprit{name: "recalling"}, a.recall)
 	return a, nil
 }
 
@@ -203,7 +217,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	err := a.loop(ctx)
 	cancel()
 	close(a.ended)
-	a.rememberLast()
+	a.contain(culprit{name: "remembering"}, a.rememberLast)
 	a.notify(a.cfg.Notifier.Stopping())
 	// The caller's context is over; what is left of the connection gets a short one of its own.
 	closing, done := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
@@ -230,7 +244,6 @@ func (a *Agent) loop(ctx context.Context) error {
 		watchdogTick = t.C
 	}
 	changes := a.sw.Changes()
-	a.wake = time.NewTimer(time.Hour)
 	defer a.wake.Stop()
 	for {
 		var began time.Time
@@ -246,18 +259,25 @@ func (a *Agent) loop(ctx context.Context) error {
 				continue
 			}
 			began = time.Now()
-			a.switchChanged(ctx, b)
+			if !a.contain(culprit{name: "taking rows of the switch"}, func() { a.switchChanged(ctx, b) }) {
+				a.rowsLost(b)
+			}
 		case <-a.inbox.ready:
 			began = time.Now()
 			for _, e := range a.inbox.take() {
-				a.event(ctx, e)
+				a.receive(ctx, e)
 			}
+		case <-a.pushes.ready:
+			began = time.Now()
+			a.takePushes(ctx)
 		case <-a.wake.C:
 			began, a.wakeAt = time.Now(), time.Time{}
 		case <-reportTick:
 			began = time.Now()
-			a.world.Expire(time.Now())
-			a.sendReport(ctx)
+			a.contain(culprit{name: "reporting the agent's state"}, func() {
+				a.world.Expire(time.Now())
+				a.sendReport(ctx)
+			})
 		case <-watchdogTick:
 			began = time.Now()
 			a.notify(a.cfg.Notifier.Watchdog())
@@ -277,12 +297,13 @@ func (a *Agent) wakeUp(at time.Time) {
 }
 
 func (a *Agent) event(ctx context.Context, e any) {
-	a.note(e)
 	switch e := e.(type) {
 	case *messaging.Message:
 		a.message(e)
 	case messaging.Event:
 		a.brokerEvent(e)
+	case droppedMessages:
+		a.messagesDropped(a.drops.take())
 	case notAlive:
 		a.repeats.log(a.log, slog.LevelWarn, "no neutron-server answers", "err", e.err)
 	case registered:
@@ -328,6 +349,7 @@ func (a *Agent) event(ctx context.Context, e any) {
 		a.taskDone(e)
 	case packetIn:
 		a.packetCame(ctx, e)
+	case failedAside: // counted when it landed
 	default:
 		panic(fmt.Sprintf("event %T has no place in the loop", e))
 	}
@@ -346,9 +368,7 @@ func (a *Agent) switchChanged(ctx context.Context, b *ovsdb.Batch) {
 	a.extensions.Rows(b)
 	if !a.started {
 		a.started = true
-		for _, o := range a.extensions.Settle(a.world.Everything()) {
-			a.compile(o)
-		}
+		a.world.Rebuild() // everything is compiled
 	}
 	if a.switchUp {
 		return
@@ -365,15 +385,20 @@ func (a *Agent) message(m *messaging.Message) {
 	decoded, err := neutron.DecodeMessage(m.Topic, m.Method, m.Args)
 	if err != nil {
 		a.repeats.log(a.log, slog.LevelWarn, "message not understood", "topic", m.Topic, "err", err)
+		a.missed() // whatever it was
 		return
 	}
 	a.log.Debug("message", "topic", m.Topic, "method", m.Method, "known", decoded != nil)
 	if push, ok := decoded.(*neutron.Push); ok {
 		err = errors.Join(a.world.Push(push, time.Now()), a.extensions.Push(push))
+		if err != nil && slices.ContainsFunc(push.Objects, func(o neutron.Primitive) bool { return o.ID() == "" }) {
+			a.missed() // it may have been about anything
+		}
 	} else {
 		err = a.extensions.Cast(m.Method, m.Args)
 	}
 	if err != nil {
+		a.unreadable("message of topic "+m.Topic, err)
 		a.repeats.log(a.log, slog.LevelWarn, "message not understood", "topic", m.Topic, "err", err)
 	}
 	switch d := decoded.(type) {

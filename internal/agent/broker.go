@@ -33,8 +33,6 @@ func (a *Agent) brokerEvent(e messaging.Event) {
 		a.repeats.log(a.log, slog.LevelWarn, "the broker refuses a queue", "queue", e.Queue, "err", e.Err)
 	case messaging.Fallback:
 		a.repeats.log(a.log, slog.LevelWarn, "a queue or exchange is not as configured, used as it is", "name", e.Name, "reason", e.Reason)
-	case messaging.Dropped:
-		a.repeats.log(a.log, slog.LevelWarn, "unreadable message dropped", "exchange", e.Exchange, "key", e.RoutingKey, "err", e.Err)
 	case messaging.ReplyAbandoned:
 		a.log.Debug("nobody waits for our reply", "queue", e.Queue, "method", e.Method, "err", e.Err)
 	}

@@ -99,6 +99,7 @@ type crashHistory struct {
 	story   []string
 
 	watch *crashWatch
+	ready func(*Agent) // called before an agent runs
 }
 
 func newCrashHistory(t *testing.T, rnd *rand.Rand) *crashHistory {
@@ -155,7 +156,7 @@ func (h *crashHistory) fail(format string, args ...any) {
 func (h *crashHistory) live(limit int, away bool) {
 	dir := h.dir
 	h.life = newLife(limit, func() { h.dir = copyState(h.t, dir) })
-	h.region = &region{life: h.life, truth: h.truth, rnd: rand.New(rand.NewPCG(h.rnd.Uint64(), 2)), away: away}
+	h.region = &region{life: h.life, truth: h.truth, rnd: rand.New(rand.NewPCG(h.rnd.Uint64(), 2)), away: away, ready: h.ready}
 	h.agent, h.session, h.cancel, h.done = startOn(h.t, h.cfg, h.ovs, h.region, filepath.Join(dir, "snapshot"), h.more...)
 }
 
@@ -178,6 +179,9 @@ func startLogged(t *testing.T, cfg world.Config, ovs *fakeOVS, r *region, file s
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if r.ready != nil {
+		r.ready(a)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -559,8 +563,22 @@ func (h *crashHistory) damage() bool {
 // check holds what happened since the last rest against what may happen.
 func (h *crashHistory) check(before map[bridgeKey]openflow.Entry, base *fakeOVS, baseTruth *truth, changes []change, static map[bridgeKey]openflow.Entry) {
 	h.t.Helper()
-	steady := before // right all the time
-	may := map[string]bool{}
+	steady, may := h.right(before, base, baseTruth, changes)
+	if !h.comesUnderFilters(baseTruth) {
+		h.neverEmpty(before, steady)
+	}
+	h.neverOpen(may)
+	for k, e := range steady {
+		if static != nil && static[k] != e {
+			h.fail("without a server, from the snapshot, there is no %s %s", k.bridge, e)
+		}
+	}
+}
+
+// right are the flows that are right all the time, whichever of the changes are known, and the pieces of those that are for some of them.
+func (h *crashHistory) right(before map[bridgeKey]openflow.Entry, base *fakeOVS, baseTruth *truth, changes []change) (steady map[bridgeKey]openflow.Entry, may map[string]bool) {
+	h.t.Helper()
+	steady, may = before, map[string]bool{}
 	allow := func(flows map[bridgeKey]openflow.Entry) {
 		for k, e := range flows {
 			if k.bridge == "br-int" {
@@ -590,15 +608,7 @@ func (h *crashHistory) check(before map[bridgeKey]openflow.Entry, base *fakeOVS,
 	steady = both(steady, after)
 	h.fromStrangers(steady, baseTruth, changes)
 	allow(after)
-	if !h.comesUnderFilters(baseTruth) {
-		h.neverEmpty(before, steady)
-	}
-	h.neverOpen(may)
-	for k, e := range steady {
-		if static != nil && static[k] != e {
-			h.fail("without a server, from the snapshot, there is no %s %s", k.bridge, e)
-		}
-	}
+	return steady, may
 }
 
 // fromStrangers leaves out flows that need not stay: those from a port that is plugged in anew under the number that it had, or that

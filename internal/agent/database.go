@@ -83,14 +83,15 @@ func (a *Agent) askDatabase(ctx context.Context) {
 	d.asking = true
 	versions := a.versions // the loop's
 	a.work.Go(func() {
-		_, err := a.server.BulkPull(ctx, versions, neutron.KindPort, map[string]any{"id": []string{neutron.Nobody}})
-		a.inbox.put(databaseAsked{err})
+		a.inbox.put(databaseAsked{a.aside("asking for the server's database", func() error {
+			_, err := a.server.BulkPull(ctx, versions, neutron.KindPort, map[string]any{"id": []string{neutron.Nobody}})
+			return err
+		})})
 	})
 }
 
 func (a *Agent) databaseAnswered(e databaseAsked) {
 	d, now := &a.database, time.Now()
-	d.asking = false
 	if e.err != nil {
 		d.at = now.Add(d.failed.unanswered(noDatabase, now, e.err))
 	} else {

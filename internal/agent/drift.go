@@ -49,21 +49,31 @@ func (a *Agent) dump(ctx context.Context, name string, begin bool) {
 	conn, maxMeters := b.conn, b.maxMeters // they belong to the loop, and may be gone before the goroutine looks
 	a.work.Go(func() {
 		e := dumped{bridge: name, conn: conn, maxMeters: maxMeters}
-		if begin {
-			// First the reports, then the dump: what happens in between is in both.
-			e.unwatched = conn.Monitor(ctx, 1, openflow.Filter{Table: openflow.AllTables}, false)
-			a.work.Go(func() { a.follow(name, conn) })
-			if e.err = a.greet(ctx, &e); e.err != nil {
-				a.inbox.put(e)
-				return
-			}
-		}
-		e.entries, e.err = conn.Flows(ctx, openflow.Filter{Table: openflow.AllTables})
-		if e.maxMeters > 0 && e.err == nil {
-			e.meters, e.err = conn.Meters(ctx)
-		}
+		e.err = a.aside("reading a bridge", func() error { return a.readBridge(ctx, &e, begin) })
 		a.inbox.put(e)
 	})
+}
+
+// readBridge runs beside the loop.
+func (a *Agent) readBridge(ctx context.Context, e *dumped, begin bool) (err error) {
+	name, conn := e.bridge, e.conn
+	if begin {
+		// First the reports, then the dump: what happens in between is in both.
+		e.unwatched = conn.Monitor(ctx, 1, openflow.Filter{Table: openflow.AllTables}, false)
+		a.work.Go(func() {
+			if a.aside("following a bridge", func() error { a.follow(name, conn); return nil }) != nil {
+				_ = conn.Close() // the supervisor makes a new one
+			}
+		})
+		if err = a.greet(ctx, e); err != nil {
+			return err
+		}
+	}
+	e.entries, err = conn.Flows(ctx, openflow.Filter{Table: openflow.AllTables})
+	if e.maxMeters > 0 && err == nil {
+		e.meters, err = conn.Meters(ctx)
+	}
+	return err
 }
 
 // follow passes on what the switch reports, until the connection ends.

@@ -109,8 +109,12 @@ func (a *Agent) tend(ctx context.Context) {
 			if e := (errand{extension: i, id: task.ID}); ready(e) && len(x.running)-x.pulls < maxTasks {
 				x.running[e] = true
 				a.work.Go(func() {
-					result, err := task.Run(ctx, a.server)
-					a.inbox.put(taskEnded{e, result, err})
+					ended := taskEnded{errand: e}
+					ended.err = a.aside("task of extension "+ext.Name()+", "+task.ID, func() (err error) {
+						ended.result, err = task.Run(ctx, a.server)
+						return err
+					})
+					a.inbox.put(ended)
 				})
 			}
 		}
@@ -155,8 +159,12 @@ func (a *Agent) pull(ctx context.Context, question []errand) {
 	a.extensions.pulls++
 	versions := a.versions
 	a.work.Go(func() {
-		found, err := a.server.BulkPull(ctx, versions, question[0].kind, map[string]any{"id": ids})
-		a.inbox.put(pulled{question, found, err})
+		e := pulled{errands: question}
+		e.err = a.aside("asking for what an extension needs", func() (err error) {
+			e.found, err = a.server.BulkPull(ctx, versions, question[0].kind, map[string]any{"id": ids})
+			return err
+		})
+		a.inbox.put(e)
 	})
 }
 
@@ -171,7 +179,6 @@ func (e pulled) ids() []string {
 // objectsCame takes the server's answer to an extension's question, or that there is none.
 func (a *Agent) objectsCame(e pulled) {
 	x := &a.extensions
-	x.pulls--
 	now := time.Now()
 	ids := e.ids()
 	counts := true
@@ -262,5 +269,5 @@ func (a *Agent) packetCame(ctx context.Context, e packetIn) {
 	if len(answer) == 0 {
 		return
 	}
-	a.work.Go(func() { _ = e.conn.Send(ctx, answer) }) // a packet that is lost is asked for again by who needs it
+	a.work.Go(func() { _ = a.aside("answering a packet", func() error { return e.conn.Send(ctx, answer) }) }) // a packet that is lost is asked for again by who needs it
 }

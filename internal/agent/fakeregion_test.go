@@ -253,6 +253,9 @@ type region struct {
 	away    bool
 	service messaging.Service
 	calls   int
+
+	ready func(*Agent)        // called before the agent runs
+	spoil func(objects []any) // does something to objects that are told
 }
 
 func (r *region) draw(n int) int {
@@ -309,7 +312,11 @@ func (r *region) Call(ctx context.Context, target messaging.Target, method strin
 	case "bulk_pull":
 		kind, _ := all["resource_type"].(neutron.Kind)
 		filter, _ := all["filter_kwargs"].(map[string]any)
-		value = r.truth.pull(kind, filter)
+		found := r.truth.pull(kind, filter)
+		if r.spoil != nil {
+			r.spoil(found)
+		}
+		value = found
 	case "tunnel_sync":
 		tunnels := []any{}
 		for _, t := range slices.Sorted(maps.Keys(r.truth.tunnels)) {
@@ -407,7 +414,11 @@ func (r *region) send(topic, method string, args any) {
 
 // push tells about an object.
 func (r *region) push(kind neutron.Kind, event neutron.Event, data map[string]any) {
-	r.send("neutron-vo-"+string(kind)+"-1.0", "push", map[string]any{"event_type": event, "resource_list": []any{primitive(kind, data)}})
+	objects := []any{primitive(kind, data)}
+	if r.spoil != nil {
+		r.spoil(objects)
+	}
+	r.send("neutron-vo-"+string(kind)+"-1.0", "push", map[string]any{"event_type": event, "resource_list": objects})
 }
 
 // leave takes the broker away; back brings it again, with a new queue: what was sent meanwhile is lost.

@@ -38,8 +38,14 @@ type itemsAnswered struct {
 	members   []neutron.Member
 	addresses []neutron.AddressGroup
 	took      time.Duration
-	err       error // there is no answer
-	bad       error // parts of it cannot be read
+	err       error    // there is no answer
+	bad       error    // parts of it cannot be read
+	unread    []string // their ids, empty where not even that can be read
+}
+
+// unreadable says whether something that was asked for may be what came and cannot be read.
+func (e *itemsAnswered) unreadable(id string) bool {
+	return slices.Contains(e.unread, id) || slices.Contains(e.unread, "")
 }
 
 // manyMembers make an answer of some megabytes.
@@ -75,7 +81,7 @@ func (a *Agent) askItems(ctx context.Context) {
 		}
 		for _, question := range a.itemQuestions(kind, items) {
 			a.filters.asking++
-			a.work.Go(func() { a.inbox.put(a.pullItems(ctx, versions, kind, question, false)) })
+			a.pullBeside(ctx, versions, kind, question, false)
 		}
 	}
 	for kind, items := range known {
@@ -85,7 +91,7 @@ func (a *Agent) askItems(ctx context.Context) {
 				continue
 			}
 			a.filters.checking++
-			a.work.Go(func() { a.inbox.put(a.pullItems(ctx, versions, kind, question, true)) })
+			a.pullBeside(ctx, versions, kind, question, true)
 		}
 	}
 	a.world.NoAnswer(early)
@@ -100,51 +106,71 @@ func (a *Agent) itemQuestions(kind neutron.Kind, items []world.Item) [][]world.I
 	return together(items, func(item world.Item) int { return cmp.Or(a.filters.sizes[item.String()], most) })
 }
 
+func (a *Agent) pullBeside(ctx context.Context, versions neutron.Versions, kind neutron.Kind, items []world.Item, check bool) {
+	a.work.Go(func() {
+		e := itemsAnswered{items: items, check: check}
+		e.err = a.aside("asking for what filters need", func() error { return a.pullItems(ctx, versions, kind, &e) })
+		a.inbox.put(e)
+	})
+}
+
 // pullItems runs beside the loop.
-func (a *Agent) pullItems(ctx context.Context, versions neutron.Versions, kind neutron.Kind, items []world.Item, check bool) itemsAnswered {
+func (a *Agent) pullItems(ctx context.Context, versions neutron.Versions, kind neutron.Kind, e *itemsAnswered) error {
 	began := time.Now()
-	ids := make([]string, len(items))
-	for i, item := range items {
+	ids := make([]string, len(e.items))
+	for i, item := range e.items {
 		ids[i] = item.ID
 	}
 	filter := map[string]any{"id": ids}
 	if kind == neutron.KindPort {
 		filter = map[string]any{"security_group_ids": ids}
 	}
-	e := itemsAnswered{items: items, check: check}
 	objects, err := a.server.BulkPull(ctx, versions, kind, filter)
 	if err != nil {
-		e.err = err
-		return e
+		return err
 	}
 	switch kind {
 	case neutron.KindSecurityGroup:
-		// A group without its rules would be one that allows nothing.
-		complete := slices.DeleteFunc(objects, func(o neutron.Primitive) bool { return !bytes.Contains(o.Data, []byte(`"rules"`)) })
-		if len(complete) < len(objects) {
-			e.bad = errors.New("the server tells about a security group, but not its rules")
+		id := func(g *neutron.SecurityGroup) string { return g.ID }
+		var complete, without []neutron.Primitive
+		for _, o := range objects {
+			if hasRules(o) {
+				complete = append(complete, o)
+			} else {
+				without = append(without, o)
+			}
 		}
-		e.groups, err = neutron.DecodeAll[neutron.SecurityGroup](kind, complete)
+		r, bare := neutron.ReadAll(kind, complete, id), neutron.ReadAll(kind, without, id)
+		e.groups, e.unread, e.bad = r.Found, append(r.Unread, bare.Unread...), r.Err
+		if len(without) > 0 {
+			e.bad = errors.Join(e.bad, errors.New("the server tells about a security group, but not its rules"))
+		}
+		for _, g := range bare.Found {
+			e.unread = append(e.unread, g.ID)
+		}
 	case neutron.KindPort:
-		e.members, err = neutron.DecodeAll[neutron.Member](kind, objects)
+		r := neutron.ReadAll(kind, objects, func(m *neutron.Member) string { return m.ID })
+		e.members, e.unread, e.bad = r.Found, r.Unread, r.Err
 		if len(objects) > manyMembers {
 			// The answer is many times larger than what is kept of it, and does not come again soon.
 			debug.FreeOSMemory()
 		}
 	case neutron.KindAddressGroup:
-		e.addresses, err = neutron.DecodeAll[neutron.AddressGroup](kind, objects)
+		r := neutron.ReadAll(kind, objects, func(g *neutron.AddressGroup) string { return g.ID })
+		e.addresses, e.unread, e.bad = r.Found, r.Unread, r.Err
 	}
-	e.bad, e.took = errors.Join(e.bad, err), time.Since(began)
-	return e
+	e.took = time.Since(began)
+	return nil
+}
+
+// hasRules says whether a security group comes with its rules. Without them it would be one that allows nothing.
+func hasRules(o neutron.Primitive) bool {
+	_, rest, found := bytes.Cut(o.Data, []byte(`"rules"`))
+	return found && !bytes.HasPrefix(bytes.TrimLeft(rest, " \t\r\n:"), []byte("null"))
 }
 
 // itemsCame takes the server's answer, or that there is none.
 func (a *Agent) itemsCame(e itemsAnswered) {
-	if e.check {
-		a.filters.checking--
-	} else {
-		a.filters.asking--
-	}
 	a.heard(e.err)
 	now := time.Now()
 	if refused(e.err) && len(e.items) > 1 {
@@ -168,6 +194,7 @@ func (a *Agent) itemsCame(e itemsAnswered) {
 	a.log.Debug("what filters need", "first", e.items[0].String(), "of", len(e.items),
 		"groups", len(e.groups), "members", len(e.members), "addresses", len(e.addresses), "took", e.took)
 	if e.bad != nil {
+		a.unreadable("what filters need", e.bad)
 		a.repeats.log(a.log, slog.LevelWarn, bad, "first", e.items[0].String(), "of", len(e.items), "err", e.bad)
 	}
 	found := map[string]bool{}
@@ -177,21 +204,29 @@ func (a *Agent) itemsCame(e itemsAnswered) {
 	for i := range e.addresses {
 		found[e.addresses[i].ID] = true
 	}
+	var told, unread []world.Item
 	for _, item := range e.items {
-		if item.Kind == neutron.KindPort || found[item.ID] {
+		switch {
+		case item.Kind == neutron.KindPort && len(e.unread) == 0, found[item.ID]:
 			a.filters.retries.forget(item.String())
 			delete(a.filters.sizes, item.String())
-		} else {
+		default:
 			a.filters.retries.fail(item.String(), now) // asked for again, more and more rarely
 		}
+		if item.Kind != neutron.KindPort && !found[item.ID] && e.unreadable(item.ID) {
+			unread = append(unread, item)
+		} else {
+			told = append(told, item)
+		}
 	}
+	a.world.Unread(unread)
 	switch e.items[0].Kind {
 	case neutron.KindSecurityGroup:
-		a.world.Groups(e.items, e.groups)
+		a.world.Groups(told, e.groups)
 	case neutron.KindPort:
-		a.world.Members(e.items, e.members)
+		a.world.Members(told, e.members, e.unread...)
 	case neutron.KindAddressGroup:
-		a.world.AddressGroups(e.items, e.addresses)
+		a.world.AddressGroups(told, e.addresses)
 	}
 }
 
@@ -427,13 +462,16 @@ func (a *Agent) listMarked(ctx context.Context) {
 	a.tracking.running = true
 	a.work.Go(func() {
 		e := listed{zones: map[uint16][]conntrack.Connection{}}
-		for _, zone := range zones {
-			found, err := a.cfg.Conntrack.Marked(ctx, zone)
-			if len(found) > 0 {
-				e.zones[zone] = found
+		e.err = a.aside("listing connections", func() (errs error) {
+			for _, zone := range zones {
+				found, err := a.cfg.Conntrack.Marked(ctx, zone)
+				if len(found) > 0 {
+					e.zones[zone] = found
+				}
+				errs = errors.Join(errs, err)
 			}
-			e.err = errors.Join(e.err, err)
-		}
+			return errs
+		})
 		e.took = time.Since(now)
 		a.inbox.put(e)
 	})
@@ -457,12 +495,16 @@ func (a *Agent) markedListed(ctx context.Context, e listed) {
 		return
 	}
 	a.work.Go(func() {
-		done := unmarked{err: e.err}
-		for zone, connections := range again {
-			n, err := a.cfg.Conntrack.Release(ctx, zone, connections)
-			done.released += n
-			done.err = errors.Join(done.err, err)
-		}
+		var done unmarked
+		err := a.aside("releasing connections", func() (errs error) {
+			for zone, connections := range again {
+				n, err := a.cfg.Conntrack.Release(ctx, zone, connections)
+				done.released += n
+				errs = errors.Join(errs, err)
+			}
+			return errs
+		})
+		done.err = errors.Join(e.err, err)
 		a.inbox.put(done)
 	})
 }

@@ -232,7 +232,7 @@ func settle(t *testing.T, a *Agent) {
 			return
 		}
 		for _, e := range events {
-			a.event(t.Context(), e)
+			a.receive(t.Context(), e)
 		}
 	}
 }
@@ -326,7 +326,7 @@ func TestConnectionTrackingIsTold(t *testing.T) {
 			a.listMarked(t.Context())
 			a.work.Wait()
 			for _, e := range a.inbox.take() {
-				a.event(t.Context(), e)
+				a.receive(t.Context(), e)
 			}
 			time.Sleep(100 * time.Millisecond)
 		}
@@ -348,7 +348,7 @@ func TestSlowLooksAreRare(t *testing.T) {
 			a.listMarked(t.Context())
 			a.work.Wait()
 			for _, e := range a.inbox.take() {
-				a.event(t.Context(), e)
+				a.receive(t.Context(), e)
 			}
 			time.Sleep(100 * time.Millisecond)
 		}

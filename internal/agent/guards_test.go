@@ -14,6 +14,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/delta"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+	"github.com/patchbay-sdn/patchbay/internal/pipeline"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 	"github.com/patchbay-sdn/patchbay/openflow"
 )
@@ -35,8 +36,8 @@ func (r rowsOf) CommitAll(_ context.Context, txs []*ovsdb.Tx) (ovsdb.Result, []e
 	return ovsdb.Result{}, errs
 }
 
-// guarded is an agent whose bridge has everything that two wired ports want.
-func guarded(t *testing.T, ct Conntrack) *Agent {
+// obeying is an agent whose bridge has everything that two wired ports want.
+func obeying(t *testing.T, ct Conntrack) *Agent {
 	t.Helper()
 	a, _, batch := filtering(t, &cloud{}, ct, 2)
 	a.versions = neutron.Versions{neutron.KindPort: "1.7", neutron.KindSecurityGroup: "1.5"}
@@ -81,7 +82,7 @@ func pushDeleted(t *testing.T, a *Agent, id string) {
 // cannot be written at all), and nobody else waits for it.
 func TestGuardsWaitForTheRow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := guarded(t, nil)
+		a := obeying(t, nil)
 		obeyed(a)
 		pushDeleted(t, a, "p0")
 		if got := sent(t, a, rowsOf{errors.New("refused")}); got["p0"] != 0 {
@@ -100,11 +101,25 @@ func TestGuardsWaitForTheRow(t *testing.T) {
 			t.Errorf("changed %v", got)
 		}
 		a.switchUp = true
+		// Its rows cannot be worked out.
+		o := world.Object{Kind: world.KindPort, ID: "p0"}
+		want := a.wiring.wants[o]
+		a.wiring.wants[o] = pipeline.Want{Rows: []pipeline.Row{badRow{}}}
+		if got := sent(t, a, rowsOf{}); got["p0"] != 0 {
+			t.Errorf("%d flows of p0 changed though its rows are not known", got["p0"])
+		}
+		a.wiring.wants[o], a.wiring.unsettled[o] = want, true
+		time.Sleep(time.Minute)
 		if got := sent(t, a, rowsOf{}); got["p0"] < 20 {
 			t.Errorf("only %d flows of p0 changed though its row was written", got["p0"])
 		}
 	})
 }
+
+// badRow is a row that cannot be worked out.
+type badRow struct{}
+
+func (badRow) Add(*ovsdb.Tx, *ovsdb.View) { panic("injected") }
 
 func someFlow(t *testing.T) openflow.Entry {
 	t.Helper()
@@ -119,7 +134,7 @@ func someFlow(t *testing.T) openflow.Entry {
 // TestWhatAPortLeavesGoesAtOnce: the number of a port that is gone may be given to another.
 func TestWhatAPortLeavesGoesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := guarded(t, nil)
+		a := obeying(t, nil)
 		obeyed(a)
 		o := world.Object{Kind: world.KindPort, ID: "p0"}
 		for range 10 {
@@ -139,7 +154,7 @@ func TestWhatAPortLeavesGoesAtOnce(t *testing.T) {
 func TestAPortWaitsForItsZone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ct := &tracker{began: time.Now(), broken: true}
-		a := guarded(t, ct)
+		a := obeying(t, ct)
 		a.bridge("br-int").tracker.Have(nil)
 		vlan := a.world.Port("p0").Wiring.VLAN
 		a.tracking.fresh[vlan] = true

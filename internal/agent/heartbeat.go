@@ -40,13 +40,17 @@ func (a *Agent) sendReport(ctx context.Context) {
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(ctx, a.cfg.ReportInterval)
 		defer cancel()
-		status, err := a.server.ReportState(ctx, state, began)
-		a.inbox.put(reported{status, err, time.Since(began)})
+		var e reported
+		e.err = a.aside("reporting the agent's state", func() (err error) {
+			e.status, err = a.server.ReportState(ctx, state, began)
+			return err
+		})
+		e.took = time.Since(began)
+		a.inbox.put(e)
 	})
 }
 
 func (a *Agent) reportEnded(e reported) {
-	a.report.inFlight = false
 	if e.err != nil {
 		if a.report.failed++; a.report.failed == 1 {
 			a.report.since = time.Now()

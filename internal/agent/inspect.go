@@ -41,7 +41,9 @@ func (a *Agent) ask(ctx context.Context, look func()) error {
 		// A mistake in an answer is no reason to stop wiring ports.
 		defer func() {
 			if r := recover(); r != nil {
-				done <- fmt.Errorf("answering failed: %v", r)
+				err := fmt.Errorf("answering failed: %w", &panicked{r, frames()})
+				a.tally(culprit{name: "answering a question"}, err)
+				done <- err
 			}
 		}()
 		look()
@@ -76,7 +78,7 @@ func (a *Agent) status() inspect.Status {
 		Host: a.cfg.Host, Version: a.cfg.Version, PID: os.Getpid(), Started: a.seen.began,
 		Switch: a.seen.sw, Broker: a.seen.broker, Server: a.seen.server,
 		Bridges: a.bridges(), Ports: map[string]int{}, Totals: a.seen.totals, Firewall: "none",
-		Remembered: a.world.Remembered() > 0,
+		Remembered: a.world.Remembered() > 0, Held: a.quarantined(),
 	}
 	s.Totals.Wired = a.seen.histogram()
 	if a.switchUp {
@@ -168,6 +170,7 @@ func (a *Agent) reasons(s *inspect.Status) []string {
 		say("connection tracking zone %d was not flushed; new ports of its network wait", zone)
 	}
 	out = append(out, a.stumbling()...)
+	out = append(out, heldReasons(s.Held)...)
 	if s.Pending.Reports > 0 {
 		say("the status of %s has not been told to the server yet", count(s.Pending.Reports, "port"))
 	}

@@ -5,13 +5,14 @@ package agent
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 )
 
 // mailbox takes events from anywhere without ever making the sender wait, and gives them to the loop in the order in
-// which they came. Senders are bounded elsewhere: the broker by its prefetch and our acknowledgements, work beside the
-// loop by being one piece at a time.
+// which they came. Senders are bounded elsewhere: work beside the loop by being one piece at a time. What the server sends by
+// itself has a box with a bound of its own, see pushbox.
 type mailbox[T any] struct {
 	ready chan struct{} // has a token while something may be in the box
 
@@ -25,10 +26,7 @@ func (m *mailbox[T]) put(v T) {
 	m.mu.Lock()
 	m.items = append(m.items, v)
 	m.mu.Unlock()
-	select {
-	case m.ready <- struct{}{}:
-	default:
-	}
+	signal(m.ready)
 }
 
 func (m *mailbox[T]) take() []T {
@@ -49,15 +47,22 @@ type repeats struct {
 	last  map[string]map[string]time.Time // by message and reason
 }
 
-// maxReasons bounds the memory; a condition with more reasons than that is worth its lines.
+// maxReasons bounds the memory, and the lines: a peer can make up a new reason with every message. Reasons beyond so many
+// count as one.
 const maxReasons = 50
 
 func (r *repeats) log(l *slog.Logger, level slog.Level, msg string, args ...any) {
 	reasons := r.last[msg]
-	if reasons == nil || len(reasons) > maxReasons {
+	if reasons == nil {
 		reasons = map[string]time.Time{}
 	}
 	reason, now := slog.GroupValue(argsToAttrs(args)...).String(), time.Now()
+	if _, known := reasons[reason]; !known && len(reasons) >= maxReasons {
+		maps.DeleteFunc(reasons, func(_ string, at time.Time) bool { return now.Sub(at) >= r.every })
+		if len(reasons) >= maxReasons {
+			reason = "other"
+		}
+	}
 	if at, ok := reasons[reason]; ok && now.Sub(at) < r.every {
 		return
 	}

@@ -79,7 +79,9 @@ func (a *Agent) remember() {
 	}
 	a.memory.stale, a.memory.saving = false, true
 	m, now := a.memorise(), time.Now()
-	a.work.Go(func() { a.inbox.put(saved{snapshot.Save(a.cfg.Snapshot, world.MemoryVersion, m, now)}) })
+	a.work.Go(func() {
+		a.inbox.put(saved{a.aside("writing the snapshot", func() error { return snapshot.Save(a.cfg.Snapshot, world.MemoryVersion, m, now) })})
+	})
 }
 
 // memorise is everything that is worth keeping.
@@ -93,7 +95,6 @@ func (a *Agent) memorise() *world.Memory {
 }
 
 func (a *Agent) memorySaved(e saved) {
-	a.memory.saving = false
 	if e.err != nil {
 		a.memory.stale = true
 		a.repeats.log(a.log, slog.LevelWarn, "what the server said cannot be written down", "err", e.err)

@@ -75,7 +75,8 @@ func (a *Agent) noticed(id string) {
 	if a.world.Port(id) == nil {
 		delete(a.ports.lines, id)
 	} else if a.ports.lines[id] == nil {
-		a.ports.lines[id] = &timeline{plugged: time.Now()}
+		a.lastPlug = time.Now()
+		a.ports.lines[id] = &timeline{plugged: a.lastPlug}
 	}
 	a.noteDecision(id)
 }
@@ -92,7 +93,9 @@ type (
 		ids   []string
 		check bool // of what was known
 		found []neutron.Port
-		err   error
+		// err without unread: there is no answer. With it: of these the answer cannot be read.
+		unread []string
+		err    error
 	}
 	toldAbout struct {
 		update neutron.DeviceUpdate
@@ -156,11 +159,15 @@ func (a *Agent) askMissing(ctx context.Context) {
 func (a *Agent) askAbout(ctx context.Context, e askedAbout) {
 	versions := a.versions // the loop's
 	a.work.Go(func() {
-		var objects []neutron.Primitive
-		objects, e.err = a.server.BulkPull(ctx, versions, neutron.KindPort, map[string]any{"id": e.ids})
-		if e.err == nil {
-			e.found, e.err = neutron.DecodeAll[neutron.Port](neutron.KindPort, objects)
-		}
+		e.err = a.aside("asking about ports", func() error {
+			objects, err := a.server.BulkPull(ctx, versions, neutron.KindPort, map[string]any{"id": e.ids})
+			if err != nil {
+				return err
+			}
+			r := neutron.ReadAll(neutron.KindPort, objects, func(p *neutron.Port) string { return p.ID })
+			e.found, e.unread = r.Found, slices.DeleteFunc(slices.Clone(e.ids), func(id string) bool { return !r.Maybe(id) })
+			return r.Err
+		})
 		a.inbox.put(e)
 	})
 }
@@ -184,11 +191,6 @@ func together[T any](all []T, most func(T) int) [][]T {
 }
 
 func (a *Agent) answered(e askedAbout) {
-	if e.check {
-		a.ports.checking--
-	} else {
-		a.ports.asking--
-	}
 	a.heard(e.err)
 	now := time.Now()
 	if refused(e.err) && len(e.ids) > 1 {
@@ -203,18 +205,21 @@ func (a *Agent) answered(e askedAbout) {
 		if !refused(e.err) {
 			a.ports.perCall = maxPerCall // one question is enough to find out when the server is back
 		}
-		// Objects that could be read count nevertheless.
-		read := make([]string, 0, len(e.found))
-		for _, p := range e.found {
-			read = append(read, p.ID)
-		}
-		a.world.Ports(read, e.found)
-		var left []string
-		for _, id := range e.ids {
-			if !slices.Contains(read, id) {
-				a.ports.retries.unanswered(id, now, e.err)
-				left = append(left, id)
+		a.unreadable("ports", e.err)
+		// What could be read counts nevertheless, and what is not there is not.
+		left := e.ids
+		if len(e.unread) > 0 {
+			read := slices.DeleteFunc(slices.Clone(e.ids), func(id string) bool {
+				return slices.Contains(e.unread, id) && !slices.ContainsFunc(e.found, func(p neutron.Port) bool { return p.ID == id })
+			})
+			left = slices.DeleteFunc(slices.Clone(e.ids), func(id string) bool { return slices.Contains(read, id) })
+			for _, id := range read {
+				a.ports.retries.forget(id)
 			}
+			a.world.Ports(read, e.found)
+		}
+		for _, id := range left {
+			a.ports.retries.unanswered(id, now, e.err)
 		}
 		a.world.Unanswered(left)
 		a.repeats.log(a.log, slog.LevelWarn, "the server does not tell about ports, asking again", "ports", len(left), "err", e.err)
@@ -330,11 +335,14 @@ func (a *Agent) tell(ctx context.Context, e toldAbout, now time.Time) {
 	}
 	e.count, e.report = a.resyncing.count, a.ports.report
 	a.work.Go(func() {
-		if e.off != "" {
-			_, e.err = a.server.DeviceDown(ctx, e.off)
-		} else {
-			e.result, e.err = a.server.UpdateDevices(ctx, e.update)
-		}
+		e.err = a.aside("reporting ports", func() (err error) {
+			if e.off != "" {
+				_, err = a.server.DeviceDown(ctx, e.off)
+			} else {
+				e.result, err = a.server.UpdateDevices(ctx, e.update)
+			}
+			return err
+		})
 		a.inbox.put(e)
 	})
 }
@@ -359,6 +367,9 @@ func (a *Agent) portStatus(id string, now time.Time) (s status, vif ovsdb.UUID, 
 		a.ports.lines[id] = l
 	}
 	object := world.Object{Kind: world.KindPort, ID: id}
+	if a.holds(object) {
+		return unknown, "", true // it is not as the server wants it, whatever the server knows
+	}
 	switch p.Wiring.State {
 	case world.Wired:
 		segment := world.Object{Kind: world.KindSegment, ID: p.Wiring.Segment.String()}
@@ -428,18 +439,10 @@ func (a *Agent) wantsRefresh(ids []string) bool {
 }
 
 func (a *Agent) reportedPorts(e toldAbout) {
-	if e.report == a.ports.report {
-		if e.check {
-			a.ports.refreshing = false
-		} else {
-			a.ports.telling = false
+	if e.report != a.ports.report {
+		if e.err != nil {
+			return
 		}
-		for _, id := range e.ports() {
-			delete(a.ports.onWay, id)
-		}
-	} else if e.err != nil {
-		return
-	} else {
 		a.cameLate(e)
 	}
 	now := time.Now()

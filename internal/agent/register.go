@@ -23,7 +23,11 @@ var errNoDatabase = errors.New("the server cannot reach its database")
 func (a *Agent) register(ctx context.Context) {
 	began := time.Now()
 	for pause := alivePause; ; pause = min(2*pause, aliveMax) {
-		e, err := a.tryRegister(ctx)
+		var e registered
+		err := a.aside("registering", func() (err error) {
+			e, err = a.tryRegister(ctx)
+			return err
+		})
 		if err == nil {
 			e.waited = time.Since(began)
 			a.inbox.put(e)
@@ -68,8 +72,9 @@ func (a *Agent) tryRegister(ctx context.Context) (registered, error) {
 	return registered{releases: releases, versions: versions, removed: removed}, nil
 }
 
-// take is where messages arrive. It hands them to the loop; from then on they are ours, and the broker may forget them.
-func (a *Agent) take(_ context.Context, m *messaging.Message) (any, error) {
+// take is where messages arrive. It hands them to the loop; from then on they are ours, and the broker may forget them. While
+// the loop has enough of them it waits, and the broker with it.
+func (a *Agent) take(ctx context.Context, m *messaging.Message) (any, error) {
 	if m.Call {
 		// Nobody calls an agent, except to see whether it is there.
 		if a.cfg.Ping && m.Method == "oslo_rpc_server_ping" {
@@ -77,8 +82,7 @@ func (a *Agent) take(_ context.Context, m *messaging.Message) (any, error) {
 		}
 		return nil, messaging.NewNoSuchMethod(m.Method)
 	}
-	a.inbox.put(m)
-	return nil, nil
+	return nil, a.pushes.put(ctx, m)
 }
 
 // sleep waits, or returns ctx's error when that ends first.

@@ -30,8 +30,12 @@ func (a *Agent) syncTunnels(ctx context.Context) {
 		a.tunnels[t] = tunnelAsking
 		asked := a.world.Now()
 		a.work.Go(func() {
-			tunnels, err := a.server.TunnelSync(ctx, a.cfg.World.LocalIP, t)
-			a.inbox.put(synced{t, tunnels, asked, err})
+			e := synced{tunnelType: t, asked: asked}
+			e.err = a.aside("asking for tunnels", func() (err error) {
+				e.tunnels, err = a.server.TunnelSync(ctx, a.cfg.World.LocalIP, t)
+				return err
+			})
+			a.inbox.put(e)
 		})
 	}
 }
@@ -70,7 +74,7 @@ const fdbGrace = 30 * time.Second
 func (a *Agent) inSync() bool {
 	if a.versions == nil || !a.switchUp || a.ports.asking+a.ports.checking > 0 || len(a.ports.onWay) > 0 || len(a.ports.changed) > 0 || a.wiring.applying ||
 		a.filters.asking+a.filters.checking > 0 || !a.resyncing.at.IsZero() || len(a.resyncing.networks) > 0 || !a.world.Complete() ||
-		!a.extensions.idle() {
+		!a.extensions.idle() || a.extensions.owing() {
 		return false
 	}
 	for _, t := range a.cfg.World.TunnelTypes {

@@ -79,33 +79,84 @@ func (a *Agent) converge(ctx context.Context) {
 	if !a.started {
 		return // the switch has not been seen yet; there is nothing to decide on
 	}
-	a.beginResync()
-	for _, o := range a.extensions.Settle(a.world.Settle()) {
-		a.memory.stale = true
-		a.compile(o)
+	a.contained.turn++
+	for _, s := range []struct {
+		name string
+		take func()
+	}{
+		{"checking what is known", a.beginResync},
+		{"working out what changed", a.settle},
+		{"connecting to bridges", func() { a.linkBridges(ctx) }},
+		{"asking for the server's database", func() { a.askDatabase(ctx) }},
+		{"synchronising tunnels", func() { a.syncTunnels(ctx) }},
+		{"asking about ports", func() { a.askMissing(ctx) }},
+		{"asking for what filters need", func() { a.askItems(ctx) }},
+		{"tending extensions", func() { a.tend(ctx) }},
+		{"comparing flows", func() { a.compareUnwatched(ctx) }},
+		{"changing the switch", func() { a.apply(ctx) }},
+		{"rows that could not be worked out", a.stillUnsettled},
+		{"listing connections", func() { a.listMarked(ctx) }},
+		{"reporting ports", func() { a.reportPorts(ctx) }},
+		{"removing what is left over", func() {
+			if !a.blind() {
+				a.sweep()
+			}
+		}},
+		{"removing meters", a.sweepMeters},
+		{"closing the bridge", a.shut},
+		{"remembering", a.remember},
+		{"progress", a.progress},
+	} {
+		if !a.contain(culprit{name: s.name}, s.take) {
+			a.world.Reask() // it is not known what of it was asked
+		}
 	}
-	a.linkBridges(ctx)
-	a.askDatabase(ctx)
-	a.syncTunnels(ctx)
-	a.askMissing(ctx)
-	a.askItems(ctx)
-	a.tend(ctx)
-	a.compareUnwatched(ctx)
-	a.apply(ctx)
-	a.listMarked(ctx)
-	a.reportPorts(ctx)
-	a.sweep()
-	a.sweepMeters()
-	a.shut()
-	a.remember()
-	a.progress()
 }
 
-// compile works out what an object wants now.
+// settle compiles what changed.
+func (a *Agent) settle() {
+	a.retryHeld()
+	a.extensions.repair()
+	todo := a.world.Settle()
+	defer func() { // with nothing left, unless something failed
+		for _, o := range todo {
+			a.world.Again(o)
+		}
+	}()
+	for todo = a.extensions.Settle(todo); len(todo) > 0; todo = todo[1:] {
+		a.memory.stale = true
+		o := todo[0]
+		a.contain(culprit{o, "taking what it wants"}, func() { a.compile(o) })
+	}
+}
+
+// compile works out what an object wants now. If that fails it keeps what it wanted last, as long as that is about what it is now; a
+// port that has become something else is shut.
 func (a *Agent) compile(o world.Object) {
-	want, err := a.extensions.Compile(o, func() pipeline.Want { return pipeline.Compile(a.world, &a.cfg.Settings, o) })
-	if err = errors.Join(want.Err, err); err != nil {
+	var want pipeline.Want
+	c := culprit{object: o}
+	err := a.try(c, func() (err error) {
+		want, err = a.extensions.Compile(o, func() pipeline.Want { return pipeline.Compile(a.world, &a.cfg.Settings, o) })
+		tx := ovsdb.NewTx(a.world.View)
+		for _, r := range slices.Concat(want.Rows, want.Until, want.After) {
+			r.Add(tx, a.world.View) // if that fails, it does so before the flows have changed
+		}
+		return errors.Join(want.Err, err)
+	})
+	at := a.placeOf(o)
+	if err == nil {
+		a.letGo(c)
+	} else {
 		a.repeats.log(a.log, slog.LevelError, "cannot be expressed in flows", "object", o.String(), "err", err)
+		if want = a.fallback(c, err, at); want.Err != nil {
+			a.compiled(o) // what it has stays
+			return
+		}
+	}
+	if o.Kind == world.KindPort {
+		if a.contained.places[o.ID] = at; at == (place{}) {
+			delete(a.contained.places, o.ID)
+		}
 	}
 	byBridge := map[string][]delta.Flow{}
 	for _, f := range want.Flows {
@@ -128,11 +179,17 @@ func (a *Agent) compile(o world.Object) {
 		a.wiring.wants[o] = want
 		a.wiring.unsettled[o] = true
 	}
+	a.compiled(o)
+}
+
+// compiled takes the consequences of a compile for the reports of ports and for connection tracking.
+func (a *Agent) compiled(o world.Object) {
 	if o.Kind == world.KindPort {
 		a.ports.changed[o.ID] = true
 		a.noticed(o.ID)
 	}
-	a.noteZone(o)
+	a.contain(culprit{name: "noting zones"}, func() { a.noteZone(o) })
+	a.contain(culprit{name: "noting limits of connections"}, func() { a.noteLimits(o) })
 }
 
 func (a *Agent) bridge(name string) *bridge {
@@ -204,6 +261,7 @@ func (a *Agent) bridgeLinked(ctx context.Context, e linked) {
 		return
 	}
 	b.watch = watch{fights: retries[openflow.Key]{}}
+	a.limiting.due = true // of a switch that was restarted
 	a.dump(ctx, e.bridge, true)
 }
 
@@ -246,219 +304,8 @@ func (a *Agent) bridgeDumped(e dumped) {
 	a.log.Info("bridge connected", "bridge", e.bridge, "flows", len(e.entries))
 }
 
-// plan is one round of changes, and after run what became of it.
-type plan struct {
-	txs     []*ovsdb.Tx
-	owners  []world.Object // of the transactions
-	bundles []bundle
-	flush   []uint16 // zones of connection tracking
-	tracker Conntrack
-	// zones of ports that may have no flows until the zone is empty.
-	zones map[world.Object]uint16
-
-	seq       uint64
-	rowErrs   []error
-	flushErrs []error
-	took      time.Duration
-}
-
-type bundle struct {
-	name    string
-	conn    Conn
-	changes []delta.Change
-	in, out []delta.MeterChange // meters before the flows, and after them
-	zones   map[uint16]bool     // in which filters may change
-	// done are the changes of meters that were made; meterErr says why others were not.
-	done     []delta.MeterChange
-	meterErr error
-	err      error
-}
-
-// apply starts a round of changes if there is anything to change and none is on its way.
-func (a *Agent) apply(ctx context.Context) {
-	if a.wiring.applying {
-		return
-	}
-	p := a.plan()
-	if len(p.txs)+len(p.bundles)+len(p.flush) == 0 {
-		return
-	}
-	a.wiring.applying = true
-	a.work.Go(func() {
-		p.run(ctx, a.sw)
-		a.inbox.put(p)
-	})
-}
-
-// plan collects what is not as wanted. Nothing is sent for an object that failed a moment ago.
-func (a *Agent) plan() *plan {
-	now := time.Now()
-	p := &plan{flush: a.zonesToFlush(now), tracker: a.cfg.Conntrack, zones: map[world.Object]uint16{}}
-	current := a.switchUp && a.world.View.Seq() >= a.wiring.seq
-	held := map[world.Object]bool{} // ports whose rows have to come first, and are not part of this round
-	for o := range a.wiring.unsettled {
-		tx := a.rows(o)
-		switch {
-		case tx.Len() > 0 && (!current || a.wiring.retries.waiting(o, now)):
-			held[o] = o.Kind == world.KindPort
-		case tx.Len() > 0:
-			tx.Owner = o.String()
-			p.txs, p.owners = append(p.txs, tx), append(p.owners, o)
-		case current && !a.pending(o):
-			delete(a.wiring.unsettled, o)
-			a.placed(o, now)
-		}
-	}
-	exposed := a.world.Exposed()
-	for name, b := range a.wiring.bridges {
-		if b.conn == nil || b.watch.dumping {
-			continue // a dump must not cross what it is compared with
-		}
-		if exposed && name == a.cfg.World.IntegrationBridge {
-			continue // first the rows
-		}
-		var ready []delta.Change
-		changes := b.tracker.Changes()
-		for _, c := range changes {
-			if !held[c.Owner] && !a.waits(b, c, now) && a.zoneReady(p, c.Owner) {
-				ready = append(ready, c)
-			}
-		}
-		in, out := b.meters.Changes()
-		in = slices.DeleteFunc(in, func(c delta.MeterChange) bool { return a.wiring.retries.waiting(c.Owner, now) })
-		if len(ready) < len(changes) {
-			out = nil // a flow that is still there may use one of them
-		}
-		if len(ready)+len(in)+len(out) > 0 {
-			next := bundle{name: name, conn: b.conn, changes: ready, in: in, out: out}
-			if name == a.cfg.World.IntegrationBridge && len(ready) > 0 {
-				next.zones, a.tracking.due = a.tracking.due, map[uint16]bool{}
-			}
-			p.bundles = append(p.bundles, next)
-		}
-	}
-	return p
-}
-
-// waits says whether a change has to wait because one like it failed a moment ago. What an object that is gone leaves behind
-// goes at once: its port number may be given to another.
-func (a *Agent) waits(b *bridge, c delta.Change, now time.Time) bool {
-	gone := c.Entry.IsZero() && b.tracker.Owned(c.Owner) == 0
-	return !gone && a.wiring.retries.waiting(c.Owner, now) || b.watch.fights.waiting(c.Key, now)
-}
-
-// rows is the transaction that an object still needs: its rows, with those that count until its flows are in place, and once
-// they are those that wait for them.
-func (a *Agent) rows(o world.Object) *ovsdb.Tx {
-	tx := ovsdb.NewTx(a.world.View)
-	want := a.wiring.wants[o]
-	add := func(rows []pipeline.Row) {
-		for _, r := range rows {
-			r.Add(tx, a.world.View)
-		}
-	}
-	add(want.Rows)
-	if a.pending(o) {
-		add(want.Until)
-	} else if tx.Len() == 0 {
-		add(want.After)
-	}
-	return tx
-}
-
-// pending says whether flows or meters of an object are not in place yet.
-func (a *Agent) pending(o world.Object) bool {
-	for _, b := range a.wiring.bridges {
-		if b.tracker.Pending(o) || b.meters.Pending(o) {
-			return true
-		}
-	}
-	return false
-}
-
-// settled says whether an object is completely as wanted.
-func (a *Agent) settled(o world.Object) bool {
-	return !a.pending(o) && a.wiring.wants[o].Waiting == "" && (!a.wiring.unsettled[o] || a.rows(o).Len() == 0)
-}
-
-// Committer writes rows.
-type Committer interface {
-	CommitAll(ctx context.Context, txs []*ovsdb.Tx) (ovsdb.Result, []error)
-}
-
-// applyTimeout bounds one round; a switch that takes longer is treated as one that did not answer.
-const applyTimeout = 30 * time.Second
-
-// run makes the changes: meters, which flows refer to; rows, since flows refer to what they make; then one atomic bundle a
-// bridge, and at last the meters go that no flow uses any more. Zones of connection tracking with a new owner are emptied
-// before it has flows. The flows of a port whose rows or zone failed are left out: its guards must not go while its row still
-// has it in a network, nor may it meet the connections of another network.
-func (p *plan) run(ctx context.Context, db Committer) {
-	began := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
-	defer cancel()
-	for i := range p.bundles {
-		p.bundles[i].send(ctx, p.bundles[i].in)
-	}
-	if len(p.txs) > 0 {
-		result, errs := db.CommitAll(ctx, p.txs)
-		p.seq, p.rowErrs = result.Seq, errs
-	}
-	failed := map[world.Object]bool{}
-	for i, err := range p.rowErrs {
-		failed[p.owners[i]] = err != nil && p.owners[i].Kind == world.KindPort
-	}
-	for _, zone := range p.flush {
-		err := p.tracker.FlushZone(ctx, zone)
-		p.flushErrs = append(p.flushErrs, err)
-		for o, z := range p.zones {
-			failed[o] = failed[o] || err != nil && z == zone
-		}
-	}
-	for i := range p.bundles {
-		b := &p.bundles[i]
-		before := len(b.changes)
-		b.changes = slices.DeleteFunc(b.changes, func(c delta.Change) bool { return failed[c.Owner] })
-		if len(b.changes) < before {
-			b.out = nil // a flow that is still there may use one of these meters
-		}
-		msgs := make([]openflow.Message, len(b.changes))
-		for j, c := range b.changes {
-			msgs[j] = c.Message()
-		}
-		if b.err = b.conn.Commit(ctx, msgs); b.err == nil {
-			b.send(ctx, b.out)
-		}
-	}
-	p.took = time.Since(began)
-}
-
-// send changes meters, for which the switch has no bundles.
-func (b *bundle) send(ctx context.Context, changes []delta.MeterChange) {
-	msgs := make([]openflow.Message, len(changes))
-	for i, c := range changes {
-		msgs[i] = c.MeterMod
-	}
-	err := b.conn.Send(ctx, msgs)
-	var refused *openflow.SendError
-	switch {
-	case err == nil:
-		b.done = append(b.done, changes...)
-	case errors.As(err, &refused):
-		for i, c := range changes {
-			if !slices.ContainsFunc(refused.Failures, func(f openflow.Failure) bool { return f.Index == i }) {
-				b.done = append(b.done, c)
-			}
-		}
-		b.meterErr = errors.Join(b.meterErr, err)
-	default:
-		b.meterErr = errors.Join(b.meterErr, err)
-	}
-}
-
 // applied takes the outcome of a round.
 func (a *Agent) applied(p *plan) {
-	a.wiring.applying = false
 	a.wiring.seq = max(a.wiring.seq, p.seq)
 	now := time.Now()
 	for i, err := range p.rowErrs {
@@ -473,6 +320,7 @@ func (a *Agent) applied(p *plan) {
 		}
 	}
 	a.zonesFlushed(p.flush, p.flushErrs, now)
+	a.limitsSet(p.limits, now)
 	for _, b := range p.bundles {
 		a.bridge(b.name).meters.Done(b.done)
 		if b.meterErr != nil {

@@ -50,14 +50,27 @@ type Status struct {
 	// Advisories name, in sentences, what works but leaves a way in: a peer that is not verified, a switch with known holes.
 	Advisories []string `json:"advisories,omitempty"`
 	// Remembered: what the server said is read from the snapshot of an earlier run, since the server has not spoken.
-	Remembered bool   `json:"remembered,omitempty"`
-	Totals     Totals `json:"totals"`
+	Remembered bool `json:"remembered,omitempty"`
+	// Held is what a panic or an error has put aside: it stays as it was, and is tried again.
+	Held   []Held `json:"held,omitempty"`
+	Totals Totals `json:"totals"`
+}
+
+// Held is something that the agent failed on, and that it keeps from everything else until it succeeds.
+type Held struct {
+	Object string    `json:"object"` // a port, a group, an extension, or what was being done
+	Reason string    `json:"reason"`
+	Effect string    `json:"effect,omitempty"` // what it means for traffic meanwhile
+	Since  time.Time `json:"since"`
+	Failed int       `json:"failed"` // times
+	Next   time.Time `json:"next,omitzero"`
 }
 
 // Totals count since the start of the agent. They only grow.
 type Totals struct {
 	Messages    uint64 `json:"messages"`         // that the server sent by itself
 	Foreign     uint64 `json:"messages_foreign"` // of these, about nothing that concerns this host
+	Dropped     uint64 `json:"messages_dropped"` // that could not be decoded or were too large; not among the above
 	Calls       uint64 `json:"calls"`            // answered questions and reports to the server
 	CallsFailed uint64 `json:"calls_failed"`
 	Resyncs     uint64 `json:"resyncs"` // everything was asked again, because something may have been missed
@@ -66,6 +79,7 @@ type Totals struct {
 	RoundSeconds float64 `json:"round_seconds"`
 	RowsFailed   uint64  `json:"rows_failed"`   // transactions that the database did not take
 	FlowsRefused uint64  `json:"flows_refused"` // flows that the switch did not take
+	Panics       uint64  `json:"panics"`        // that were contained
 	// PluggedOpen are ports that were plugged in without isolation while the agent ran, see os-vif's isolate_vif.
 	PluggedOpen uint64 `json:"ports_plugged_open"`
 	Warnings    uint64 `json:"log_warnings"`

@@ -122,7 +122,11 @@ type IPChange struct {
 // designs; those give nil and no error.
 func DecodeMessage(topic, method string, args []byte) (any, error) {
 	if strings.HasPrefix(topic, "neutron-vo-") && method == "push" {
-		return decodePush(args)
+		push, err := decodePush(args)
+		if err == nil && !strings.HasPrefix(topic, "neutron-vo-"+string(push.Kind)+"-") {
+			return nil, fmt.Errorf("decoding push: %q objects under topic %s", push.Kind, topic)
+		}
+		return push, err
 	}
 	var msg any
 	switch method {

@@ -17,7 +17,12 @@ type Primitive struct {
 }
 
 // Decode reads the data of the primitive into v after checking that it is of the type asked for.
-func (p Primitive) Decode(kind Kind, v any) error {
+func (p Primitive) Decode(kind Kind, v any) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = &DecodePanic{kind, r}
+		}
+	}()
 	if p.Name != string(kind) {
 		return fmt.Errorf("expected a %s object, got %q", kind, p.Name)
 	}

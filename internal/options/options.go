@@ -195,4 +195,5 @@ type Patchbay struct {
 	AdminSocket      string // path; "": none
 	AdminSocketGroup string // "": the agent's own
 	MetricsListen    string // address and port; "": nowhere but on the socket
+	ConntrackLimit   int    // tracked connections a network may have; 0: no limit
 }

@@ -172,5 +172,8 @@ func patchbayRows() []row {
 		{Option: config.Option{Group: "patchbay", Name: "metrics_listen", Default: "",
 			Help: "address and port on which metrics, livez and readyz are served over TCP, such as 127.0.0.1:9697; empty: on the socket only"},
 			field: func(o *Options) any { return &o.Patchbay.MetricsListen }, releases: notNeutrons},
+		{Option: config.Option{Group: "patchbay", Name: "conntrack_limit_per_network", Type: config.Int{Min: config.Limit[int64](0), Max: config.Limit[int64](1<<32 - 1)}, Default: 0,
+			Help: "with the openvswitch firewall: how many tracked connections a network may have on this host, so that one network cannot use up those of the others; 0: no limit"},
+			field: func(o *Options) any { return &o.Patchbay.ConntrackLimit }, releases: notNeutrons},
 	}
 }

@@ -54,10 +54,7 @@ func (c *compiler) port(id string) {
 	case world.Moved:
 		c.row(noPortRow{p.VIF.Port})
 	case world.Dead, world.Down:
-		c.row(apartRow{p.VIF.Port, noVLAN})
-		c.flow(c.w.Config.IntegrationBridge, p.Wiring.Reason, of.Flow{
-			Table: intEntry, Priority: 2, Match: of.Match{of.FromPort(p.VIF.OFPort)},
-		})
+		c.shut(p, p.Wiring.Reason)
 	}
 }
 

@@ -15,6 +15,7 @@ package qos
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -95,18 +96,15 @@ func (q *QoS) Push(p *neutron.Push) error {
 	if p.Event == neutron.Deleted {
 		return nil // a policy or network goes when nothing here uses it any more
 	}
+	var errs []error // each object counts alone
 	for _, o := range p.Objects {
-		var err error
 		if p.Kind == neutron.KindNetwork {
-			err = q.pushNetwork(o)
+			errs = append(errs, q.pushNetwork(o))
 		} else {
-			err = q.pushPolicy(o)
-		}
-		if err != nil {
-			return err
+			errs = append(errs, q.pushPolicy(o))
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // pushPolicy takes what was pushed about a policy. It settles no question: a push has the revision of before the change that it

@@ -121,7 +121,7 @@ func (r trunkRow) Add(tx *ovsdb.Tx, v *ovsdb.View) {
 			wired[id] = true
 		} else if r.sure {
 			deletePeer(tx, v, r.integration, i)
-			tx.DeletePort(v.PortOf(i.UUID).UUID)
+			deletePortOf(tx, v, i)
 		}
 	}
 	r.note(tx, i, slices.Sorted(maps.Keys(wired)))
@@ -193,13 +193,20 @@ func (r emptyRow) Add(tx *ovsdb.Tx, v *ovsdb.View) {
 		if hasPrefix(i.Name, parentOuter, subOuter) {
 			deletePeer(tx, v, r.integration, i)
 			if !r.dispose {
-				tx.DeletePort(v.PortOf(i.UUID).UUID)
+				deletePortOf(tx, v, i)
 			}
 		}
 	}
 	if r.dispose {
 		tx.Bridge(b.UUID).Verify("ports") // a VM may be plugged in this very moment
 		tx.DeleteBridge(b.UUID)
+	}
+}
+
+// deletePortOf deletes the port of an interface. Of one that two ports had, by somebody's mistake, it may not be known.
+func deletePortOf(tx *ovsdb.Tx, v *ovsdb.View, i *ovsdb.Interface) {
+	if p := v.PortOf(i.UUID); p != nil {
+		tx.DeletePort(p.UUID)
 	}
 }
 

@@ -206,6 +206,8 @@ func (w *World) unready(g *group) (reason string, final bool) {
 	switch {
 	case g.unknown:
 		return "the server does not know its security group " + g.id, true
+	case !g.known && g.unread:
+		return "what the server tells about its security group " + g.id + " cannot be read", false
 	case !g.known:
 		return "its security group " + g.id + " has not been told yet", false
 	}
@@ -214,6 +216,8 @@ func (w *World) unready(g *group) (reason string, final bool) {
 		switch r := w.remotes[c.Remote]; {
 		case r.unknown:
 			gone = first(gone, "the server does not know the address group "+r.id+" of its security group "+g.id)
+		case !r.known && r.unread:
+			waits = first(waits, "what the server tells about "+r.id+", to which its security group "+g.id+" refers, cannot be read")
 		case !r.known && r.addresses:
 			waits = first(waits, "the address group "+r.id+" of its security group "+g.id+" has not been told yet")
 		case !r.known:
@@ -270,7 +274,11 @@ func (w *World) markGroupOn(g *group, key SegmentKey) {
 }
 
 func (w *World) markConjunction(c Conjunction, key SegmentKey) {
-	for peer := range w.remotes[c.Remote].peers {
+	r := w.remotes[c.Remote]
+	if r == nil {
+		return
+	}
+	for peer := range r.peers {
 		if peer.version() == c.IPVersion {
 			w.mark(KindPeer, peerID(key, peer))
 		}

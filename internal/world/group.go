@@ -39,7 +39,12 @@ type told struct {
 	known, unknown bool
 	// since is when it was asked: what was heard later is newer than the answer.
 	since uint64
+	// unread: its last answer could not be read. Whatever was known before is in force.
+	unread bool
 }
+
+// spoken says whether the server has spoken, as far as that can be waited for: what cannot be read leaves things as they are.
+func (t *told) spoken() bool { return t.answered || t.unknown || t.unread && t.known }
 
 // Item is something that filters need, and that the server can be asked about: a security group, an address group, or
 // with kind Port the members of a security group.
@@ -63,11 +68,14 @@ func (w *World) MissingItems() []Item {
 	for item := range w.missing {
 		w.news++
 		t := w.toldOf(item)
+		if t == nil {
+			continue // not needed any more
+		}
 		t.asked, t.since = true, w.news
 		item.since = w.news
 		items = append(items, item)
 		if item.Kind == neutron.KindPort {
-			w.asking++
+			w.asking[item.since] = true
 		}
 	}
 	clear(w.missing)
@@ -96,7 +104,7 @@ func (w *World) Known(i Item) bool {
 // answer finds what an answer belongs to; nil when it is to a question of long ago.
 func (w *World) answer(i Item) *told {
 	if i.Kind == neutron.KindPort {
-		if w.asking--; w.asking == 0 {
+		if delete(w.asking, i.since); len(w.asking) == 0 {
 			clear(w.passed)
 		}
 	}
@@ -120,8 +128,27 @@ func (w *World) NoAnswer(asked []Item) {
 // answered takes that an item was answered. An answer from before news were missed counts, but may be too old: the item is
 // asked for again.
 func (w *World) answered(i Item, t *told) {
+	t.unread = false
 	if t.answered = t.since >= w.doubted; !t.answered {
 		w.missing[i.key()] = true
+	}
+}
+
+// Unread takes that the server has answered about items, and the answer cannot be read. That is not the same as that there is no such
+// thing: what was known stays in force, and what was not known stays so. They are to be asked again.
+func (w *World) Unread(asked []Item) {
+	for _, i := range asked {
+		t := w.answer(i)
+		if t == nil {
+			continue
+		}
+		t.answered, t.unread = false, true
+		w.missing[i.key()] = true
+		if g := w.groups[i.ID]; g != nil && i.Kind == neutron.KindSecurityGroup {
+			w.touchGroup(g) // the reason why its ports wait is another
+		} else if r := w.remotes[i.ID]; r != nil {
+			w.touchUsers(r)
+		}
 	}
 }
 
@@ -131,7 +158,7 @@ func (i Item) key() Item { return Item{Kind: i.Kind, ID: i.ID} }
 // absent takes the answer that there is no such thing. It is to be asked again: what a server does not know yet another
 // may.
 func (w *World) absent(i Item, t *told) {
-	t.answered, t.known, t.unknown = false, false, true
+	t.answered, t.known, t.unknown, t.unread = false, false, true, false
 	w.missing[i.key()] = true
 }
 
@@ -143,12 +170,12 @@ func (w *World) Complete() bool {
 		}
 	}
 	for _, g := range w.groups {
-		if !g.answered && !g.unknown {
+		if !g.spoken() {
 			return false
 		}
 	}
 	for _, r := range w.remotes {
-		if !r.answered && !r.unknown {
+		if !r.spoken() {
 			return false
 		}
 	}
@@ -282,7 +309,7 @@ func (w *World) settleGroup(id string) {
 	}
 	normal := normalise(g.rules)
 	unchanged := slices.EqualFunc(normal, g.normal, same)
-	if state := (told{known: g.known, unknown: g.unknown}); !unchanged || state != g.settled {
+	if state := (told{known: g.known, unknown: g.unknown, unread: g.unread}); !unchanged || state != g.settled {
 		g.settled = state
 		for port := range g.ports {
 			w.touched[port] = true
@@ -291,7 +318,6 @@ func (w *World) settleGroup(id string) {
 	if unchanged {
 		return
 	}
-	g.normal = normal
 	before, after := g.conjunctions, map[Conjunction]uint8{}
 	for _, r := range normal {
 		if r.Remote != "" {
@@ -299,7 +325,6 @@ func (w *World) settleGroup(id string) {
 			after[c] |= 1 << r.Offset()
 		}
 	}
-	g.conjunctions = after
 	addresses := map[string]bool{}
 	for _, e := range g.rules {
 		if e.rule.RemoteGroupID == "" && e.rule.RemoteAddressGroupID != "" {
@@ -320,6 +345,7 @@ func (w *World) settleGroup(id string) {
 			w.disuse(c)
 		}
 	}
+	g.normal, g.conjunctions = normal, after // last: if something above fails it is all done again
 }
 
 // markUsers has the peers of a conjunction compiled again wherever it is in force.

@@ -59,7 +59,9 @@ func (w *World) use(c Conjunction, addresses bool) {
 
 // disuse takes a conjunction back. Its remote group goes when the news are settled, if nothing else refers to it.
 func (w *World) disuse(c Conjunction) {
-	delete(w.remotes[c.Remote].conjunctions, c)
+	if r := w.remotes[c.Remote]; r != nil {
+		delete(r.conjunctions, c)
+	}
 	w.ids.release(c)
 }
 
@@ -178,7 +180,7 @@ func (w *World) learnMember(n *neutron.Member) {
 	if before == nil && n.Revision < w.strangers.revision(n.ID) {
 		return
 	}
-	if w.asking > 0 {
+	if len(w.asking) > 0 {
 		w.passed[n.ID] = n.Revision
 	}
 	if !w.concerns(n.SecurityGroupIDs) {
@@ -223,8 +225,10 @@ func (w *World) setMember(id string, m *member) {
 	}
 }
 
-// Members takes the server's answer about the members of security groups.
-func (w *World) Members(asked []Item, found []neutron.Member) {
+// Members takes the server's answer about the members of security groups. Unread names those of them that could not be read, with an
+// empty id if not even that could: they keep the addresses that they had, or have none. A list is known all the same, since rules only
+// allow: what is missing in it is closed, and one port must not hold up all others. It is asked for again.
+func (w *World) Members(asked []Item, found []neutron.Member, unread ...string) {
 	for i := range found {
 		w.learnMember(&found[i])
 	}
@@ -234,17 +238,27 @@ func (w *World) Members(asked []Item, found []neutron.Member) {
 			continue
 		}
 		// Ports that were heard of before the question and are not in the answer are members no more.
-		w.dropLeavers(item.ID, t.since, found)
+		w.dropLeavers(item.ID, t.since, found, unread)
 		w.answered(item, t)
 		t.known = true
+		if len(unread) > 0 {
+			t.answered, t.unread = false, true
+			w.missing[item.key()] = true
+		}
 		w.touchUsers(w.remotes[item.ID])
 	}
 }
 
-func (w *World) dropLeavers(group string, since uint64, found []neutron.Member) {
+func (w *World) dropLeavers(group string, since uint64, found []neutron.Member, unread []string) {
+	if slices.Contains(unread, "") {
+		return // it may be any of them
+	}
 	in := make(map[string]bool, len(found))
 	for _, m := range found {
 		in[m.ID] = slices.Contains(m.SecurityGroupIDs, group)
+	}
+	for _, id := range unread {
+		in[id] = true
 	}
 	for id, m := range w.members {
 		if m.seen >= since || in[id] || !slices.Contains(m.groups, group) {

@@ -101,12 +101,12 @@ type vif struct {
 
 // Switch takes changed rows.
 func (w *World) Switch(b *ovsdb.Batch) {
+	w.View.Apply(b) // first: whatever else fails, it is what the switch is
 	for _, d := range b.Interfaces {
 		if d.Old != nil {
 			w.dropVIF(d.Old.UUID)
 		}
 	}
-	w.View.Apply(b)
 	for _, d := range b.Interfaces {
 		if d.New != nil {
 			w.addVIF(d.New)
@@ -292,8 +292,19 @@ func (w *World) findVIF(port string) (here *VIF, ancillary ovsdb.UUID, anywhere 
 	return here, ancillary, anywhere
 }
 
-// settlePort decides anew about a port.
+// settlePort decides anew about a port. See hold for what becomes of one of which that fails.
 func (w *World) settlePort(id string) {
+	var before *Port
+	if p := w.ports[id]; p != nil {
+		known := *p
+		before = &known
+	}
+	if !w.contain(Object{KindPort, id}, func() { w.decidePort(id) }) {
+		w.hold(id, before)
+	}
+}
+
+func (w *World) decidePort(id string) {
 	here, ancillary, anywhere := w.findVIF(id)
 	p := w.ports[id]
 	if !anywhere {
@@ -407,11 +418,20 @@ func (w *World) Ports(asked []string, found []neutron.Port) {
 			// An answer from before news were missed counts, but may be too old: the port is asked about again.
 			p.Asked, p.Answered = false, p.askedAt >= p.doubted
 			if p.heard < p.askedAt && !slices.ContainsFunc(found, func(d neutron.Port) bool { return d.ID == id }) {
-				p.Details = nil // deleted while nobody listened
+				p.lose() // deleted while nobody listened
 			}
 			p.unknown = p.Details == nil
 			w.touched[id] = true
 		}
+	}
+}
+
+// lose takes that the server has no such port any more. A port without details is not wired from that moment on: other events may ask
+// about it before [World.Settle] has worked out the rest, for which the segment stays.
+func (p *Port) lose() {
+	p.Details = nil
+	if p.Wiring.State == Wired || p.Wiring.State == Down {
+		p.Wiring.State, p.Wiring.Reason = Dead, "the server does not know it any more"
 	}
 }
 

@@ -5,33 +5,44 @@ package world
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 )
 
-// Push takes news about objects. Most are about ports of other hosts and are dropped after a look at their ids.
+// Push takes news about objects. Most are about ports of other hosts and are dropped after a look at their ids. Each object counts
+// alone: one that cannot be read holds up no other, and what is known here of it stays in force and is asked for again.
 func (w *World) Push(push *neutron.Push, now time.Time) error {
 	w.concerned = w.concerned[:0]
+	var errs []error
 	for _, o := range push.Objects {
 		var err error
-		switch {
-		case push.Kind == neutron.KindPort:
-			err = w.pushPort(o, push.Event, now)
-		case push.Kind == neutron.KindNetwork:
-			err = w.pushNetwork(o, push.Event)
-		case !w.Config.Filter:
-		case push.Kind == neutron.KindSecurityGroup:
-			err = w.pushGroup(o, push.Event, now)
-		case push.Kind == neutron.KindSecurityGroupRule:
-			err = w.pushRule(o, push.Event, now)
-		case push.Kind == neutron.KindAddressGroup:
-			err = w.pushAddressGroup(o, push.Event, now)
+		if !w.contain(Object{}, func() { err = w.push(push.Kind, o, push.Event, now) }) {
+			err = fmt.Errorf("%s %s: taking it failed", push.Kind, push.Event)
 		}
 		if err != nil {
-			return err
+			w.doubtMentioned(push.Kind, o.Data)
+			errs = append(errs, err)
 		}
+	}
+	return errors.Join(errs...)
+}
+
+func (w *World) push(kind neutron.Kind, o neutron.Primitive, event neutron.Event, now time.Time) error {
+	switch {
+	case kind == neutron.KindPort:
+		return w.pushPort(o, event, now)
+	case kind == neutron.KindNetwork:
+		return w.pushNetwork(o, event)
+	case !w.Config.Filter:
+	case kind == neutron.KindSecurityGroup:
+		return w.pushGroup(o, event, now)
+	case kind == neutron.KindSecurityGroupRule:
+		return w.pushRule(o, event, now)
+	case kind == neutron.KindAddressGroup:
+		return w.pushAddressGroup(o, event, now)
 	}
 	return nil
 }
@@ -51,7 +62,7 @@ func (w *World) pushPort(o neutron.Primitive, event neutron.Event, now time.Time
 			w.concerned = append(w.concerned, d.ID)
 		}
 	case !w.Config.Filter:
-	case concern == aMember, w.asking > 0:
+	case concern == aMember, len(w.asking) > 0:
 		m := &neutron.Member{}
 		if err := o.Decode(neutron.KindPort, m); err != nil {
 			return err
@@ -81,7 +92,7 @@ func (w *World) pushDeletedPort(o neutron.Primitive, now time.Time) error {
 	}
 	w.dropMember(head.ID)
 	if p != nil {
-		p.Details = nil
+		p.lose()
 		w.touched[head.ID] = true
 	}
 	return nil
@@ -109,8 +120,7 @@ func (w *World) mayConcern(data []byte) concern {
 		rest = bytes.TrimLeft(rest[i+len(`"id"`):], " \t\r\n:")
 		id, ok := leadingText(rest)
 		switch {
-		case !ok:
-		case w.ports[string(id)] != nil, bytes.IndexByte(id, '\\') >= 0:
+		case !ok, w.ports[string(id)] != nil, bytes.IndexByte(id, '\\') >= 0: // an id that is no text may be anybody's
 			return ourPort
 		case w.members[string(id)] != nil:
 			found = aMember

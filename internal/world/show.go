@@ -58,12 +58,12 @@ func (w *World) Unspoken() (ports, items int) {
 		}
 	}
 	for _, g := range w.groups {
-		if !g.answered && !g.unknown {
+		if !g.spoken() {
 			items++
 		}
 	}
 	for _, r := range w.remotes {
-		if !r.answered && !r.unknown {
+		if !r.spoken() {
 			items++
 		}
 	}

@@ -4,6 +4,7 @@ package world
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -77,9 +78,9 @@ type World struct {
 	// news counts what was heard and asked, so that an answer can be told from what came after the question.
 	news    uint64
 	doubted uint64 // when news were missed last
-	// asking counts questions about members on their way; passed are revisions of ports that were pushed meanwhile, so
-	// that an answer does not bring back what was said before.
-	asking    int
+	// asking are questions about members on their way, by when they were asked; passed are revisions of ports that were pushed
+	// meanwhile, so that an answer does not bring back what was said before.
+	asking    map[uint64]bool
 	passed    map[string]int64
 	strangers strangers
 	closed    bool            // see Closed
@@ -88,6 +89,10 @@ type World struct {
 
 	recalled  recalled // from an earlier run
 	concerned []string // see Concerned
+
+	// Contain, if set, runs work about an object and says whether it came to its end: a panic is kept from everything else. An object
+	// without a kind stands for news about objects, or if it has an id for what makes up for a failure.
+	Contain func(o Object, work func()) bool
 
 	touched       map[string]bool // ports to look at again
 	touchedGroups map[string]bool
@@ -101,7 +106,7 @@ func New(cfg Config) *World {
 		ports: map[string]*Port{}, vifs: map[ovsdb.UUID]vif{}, vifsOf: map[string]map[ovsdb.UUID]bool{}, deleted: map[string]time.Time{},
 		segments: map[SegmentKey]*Segment{}, vlans: newVLANs(), endpoints: map[Endpoint]uint64{}, tunnels: map[string]Endpoint{},
 		groups: map[string]*group{}, remotes: map[string]*remote{}, members: map[string]*member{}, peers: map[Peer][]string{},
-		groupOf: map[string]string{}, ids: newConjunctionIDs(), missing: map[Item]bool{}, passed: map[string]int64{},
+		groupOf: map[string]string{}, ids: newConjunctionIDs(), missing: map[Item]bool{}, asking: map[uint64]bool{}, passed: map[string]int64{},
 		touched: map[string]bool{}, touchedGroups: map[string]bool{}, dirty: map[Object]bool{},
 	}
 }
@@ -119,11 +124,12 @@ const (
 	KindPeer                            // an address of a remote group on a segment; ID is for ParsePeer
 	KindInterface                       // an interface of the integration bridge that is no port; ID is its name
 	KindExtension                       // something that an extension adds; ID is the extension's name and its own
+	KindGroup                           // a security group; it has no flows of its own, and is named when it cannot be worked out
 )
 
 // String is the word for the kind in logs and reasons.
 func (k ObjectKind) String() string {
-	return [...]string{"", "bridge", "port", "segment", "tunnel", "station", "peer", "interface", "extension"}[k]
+	return [...]string{"", "bridge", "port", "segment", "tunnel", "station", "peer", "interface", "extension", "group"}[k]
 }
 
 // Object names something that is compiled on its own. A change costs what its objects cost.
@@ -158,7 +164,7 @@ func (w *World) Settle() []Object {
 	// A port may bring in a group about which something is remembered, and a group changes its ports.
 	for len(w.touchedGroups)+len(w.touched) > 0 {
 		for id := range take(&w.touchedGroups) {
-			w.settleGroup(id)
+			w.contain(Object{KindGroup, id}, func() { w.settleGroup(id) })
 		}
 		for id := range take(&w.touched) {
 			w.settlePort(id)
@@ -187,6 +193,11 @@ func take(set *map[string]bool) map[string]bool {
 
 // Everything names all objects there are, for a compile from nothing.
 func (w *World) Everything() []Object {
+	w.everything()
+	return w.Settle()
+}
+
+func (w *World) everything() {
 	for _, name := range w.Bridges() {
 		w.mark(KindBridge, name)
 	}
@@ -208,7 +219,15 @@ func (w *World) Everything() []Object {
 	for i := range w.View.Interfaces() {
 		w.touchInterface(i)
 	}
-	return w.Settle()
+}
+
+// Objects names all objects there are, and changes nothing.
+func (w *World) Objects() []Object {
+	dirty, touched := w.dirty, w.touched
+	w.dirty, w.touched = map[Object]bool{}, map[string]bool{}
+	defer func() { w.dirty, w.touched = dirty, touched }()
+	w.everything()
+	return slices.SortedFunc(maps.Keys(w.dirty), Object.Compare)
 }
 
 // FreshVLANs lists the local VLANs that were given to segments which did not have them before, once. What connection

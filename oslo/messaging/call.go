@@ -36,8 +36,8 @@ const (
 // Call runs a method on a server and waits for its result, which is decoded into result unless that is nil. Args must
 // encode to a JSON object (nil means no arguments); result may be a *json.RawMessage.
 //
-// Every call ends in its result, a *[RemoteError], a *[TimeoutError], ErrClosed, the error of a ctx that was cancelled, or
-// the broker's refusal. Without a deadline in ctx the method's adaptive timeout applies; see Config.Timeout.
+// Every call ends in its result, a *[RemoteError], a *[TimeoutError], ErrClosed, the error of a ctx that was cancelled,
+// the broker's refusal, or a *[TooLargeError]. Without a deadline in ctx the method's adaptive timeout applies; see Config.Timeout.
 //
 // A request is published again, under the same ids, when the connection breaks before the broker has confirmed it. The
 // method runs at most once on servers that recognise repetitions (this package; a Python server as long as fewer than 16
@@ -64,6 +64,8 @@ func (c *Client) Call(ctx context.Context, t Target, method string, args, result
 		return c.timeoutError(t, method, time.Since(began))
 	case err != nil:
 		return fmt.Errorf("calling %s on %s: %w", method, t.Topic, err)
+	case w.refused != nil:
+		return fmt.Errorf("reply to %s on %s refused: %w", method, t.Topic, w.refused)
 	case w.failure != nil && !bytes.Equal(w.failure, []byte("null")):
 		return decodeFailure(w.failure)
 	case result == nil || w.result == nil:
@@ -209,7 +211,7 @@ func isNull(raw []byte) bool { return raw == nil || string(raw) == "null" }
 
 // complete drops the heartbeats that a server may send while it works on a call.
 func complete(w *wire) *wire {
-	if w.ending || !isNull(w.failure) {
+	if w.ending || !isNull(w.failure) || w.refused != nil {
 		return w
 	}
 	return nil
@@ -220,18 +222,18 @@ const ackDelay = 100 * time.Millisecond
 
 // readReplies hands replies to the calls that wait for them. They are acknowledged together, a quarter of the prefetch count
 // at a time or after ackDelay: a reply that is delivered again after a disconnect finds nobody waiting and is dropped.
-func (c *Client) readReplies(deliveries <-chan amqp.Delivery) {
+func (c *Client) readReplies(r *reader) {
 	timer := time.NewTimer(ackDelay)
 	defer timer.Stop()
 	var last amqp.Delivery
 	unacked := 0
 	for {
 		select {
-		case d, ok := <-deliveries:
+		case d, ok := <-r.deliveries:
 			if !ok {
 				return // the channel is gone, and our debts with it
 			}
-			c.takeReply(d)
+			c.takeReply(r, d)
 			last = d
 			if unacked++; unacked == 1 {
 				timer.Reset(ackDelay)
@@ -249,9 +251,14 @@ func (c *Client) readReplies(deliveries <-chan amqp.Delivery) {
 	}
 }
 
-func (c *Client) takeReply(d amqp.Delivery) {
-	w, err := c.decode(d)
-	if err != nil {
+func (c *Client) takeReply(r *reader, d amqp.Delivery) {
+	w, err := c.received(r, d, c.cfg.MaxMessage)
+	r.intake.release(r.tag, len(d.Body))
+	var large *TooLargeError
+	switch {
+	case errors.As(err, &large):
+		w = &wire{msgID: answers(d.Body), refused: large}
+	case err != nil:
 		c.emit(Dropped{d.Exchange, d.RoutingKey, err})
 		return
 	}
@@ -259,6 +266,9 @@ func (c *Client) takeReply(d amqp.Delivery) {
 	replies := c.waiters[w.msgID]
 	c.mu.Unlock()
 	if replies == nil {
+		if large != nil { // its call will time out, and this is why
+			c.emit(Dropped{d.Exchange, d.RoutingKey, err})
+		}
 		return // its call has timed out, or this is a repetition
 	}
 	select {
@@ -267,9 +277,35 @@ func (c *Client) takeReply(d amqp.Delivery) {
 	}
 }
 
-func (c *Client) decode(d amqp.Delivery) (*wire, error) {
+// answers finds the id of the call that a reply is for in the end of its body. Peers put it behind the result; of a
+// compressed reply nothing can be read, and its call times out.
+func answers(tail []byte) string {
+	at := bytes.LastIndex(tail, []byte("_msg_id"))
+	if at < 0 {
+		return ""
+	}
+	rest := tail[at:]
+	isHex := func(b byte) bool { return b >= '0' && b <= '9' || b >= 'a' && b <= 'f' }
+	for i := 0; i < len(rest); i++ {
+		n := i
+		for n < len(rest) && isHex(rest[n]) {
+			n++
+		}
+		if n-i == 32 {
+			return string(rest[i:n])
+		}
+		i = n
+	}
+	return ""
+}
+
+// received decodes a delivery, unless the intake has refused it.
+func (c *Client) received(r *reader, d amqp.Delivery, limit int64) (*wire, error) {
+	if err := r.intake.verdict(deliveryKey{d.ConsumerTag, d.DeliveryTag}); err != nil {
+		return nil, err
+	}
 	kind, _ := d.Headers["compression"].(string)
-	body, err := decompress(d.Body, kind, c.cfg.MaxMessage)
+	body, err := decompress(d.Body, kind, limit)
 	if err != nil {
 		return nil, err
 	}

@@ -37,8 +37,12 @@ type Config struct {
 	// MaxInFlight bounds the calls that wait for a reply, and the replies being sent; further ones wait for their turn.
 	// Default 1024.
 	MaxInFlight int
-	// MaxMessage bounds the size of a received message after decompression; default 256 MiB.
+	// MaxMessage bounds the bytes of a reply, before and after decompression, and those of all replies that no call has
+	// taken yet; default 128 MiB. A call whose reply has more ends in a *[TooLargeError].
 	MaxMessage int64
+	// MaxBacklog bounds in the same way what one queue has delivered and no handler has taken over yet; default 64 MiB. A
+	// message over it is [Dropped]. Prefetch counts messages, so without this their size alone could fill the memory.
+	MaxBacklog int64
 
 	// OnEvent is told what happens to the connection and the queues; see [Event]. Nil ignores events.
 	OnEvent func(Event)
@@ -85,7 +89,10 @@ func (cfg *Config) fill() error {
 		cfg.MaxInFlight = 1024
 	}
 	if cfg.MaxMessage <= 0 {
-		cfg.MaxMessage = 256 << 20
+		cfg.MaxMessage = 128 << 20
+	}
+	if cfg.MaxBacklog <= 0 {
+		cfg.MaxBacklog = 64 << 20
 	}
 	if cfg.OnEvent == nil {
 		cfg.OnEvent = func(Event) {}

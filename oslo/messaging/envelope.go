@@ -29,6 +29,7 @@ type wire struct {
 
 	result, failure json.RawMessage
 	ending          bool
+	refused         error // why the reply was not read
 }
 
 const contextPrefix = "_context_"
@@ -284,7 +285,7 @@ func decompress(body []byte, kind string, limit int64) ([]byte, error) {
 		return nil, fmt.Errorf("decompressing: %w", err)
 	}
 	if int64(len(out)) > limit {
-		return nil, fmt.Errorf("decompressed message is larger than %d bytes", limit)
+		return nil, &TooLargeError{Size: limit + 1, Limit: limit}
 	}
 	return out, nil
 }

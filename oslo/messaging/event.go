@@ -51,7 +51,9 @@ type SetupFailed struct {
 // Fallback says that an exchange or queue exists with another durability than configured, and was used as it is.
 type Fallback struct{ Name, Reason string }
 
-// Dropped says that an incoming message did not go to the handler because it could not be decoded.
+// Dropped says that an incoming message did not go to the handler because it could not be decoded, or was too large (Err is
+// a *[TooLargeError]). Whoever follows what a peer sends must take the latter for a [Gap]: it may have been any message.
+// A reply, which has no exchange, is dropped when it does not say which call it answers.
 type Dropped struct {
 	Exchange, RoutingKey string
 	Err                  error

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"sync/atomic"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -39,6 +40,7 @@ type reader struct {
 	feed       *feed
 	ch         *amqp.Channel
 	tag        string
+	intake     *intake
 	deliveries <-chan amqp.Delivery
 	bound      map[binding]bool
 	owe        int // how many handled messages may wait to be acknowledged together
@@ -172,7 +174,8 @@ func (s *session) attach(f *feed, binds []binding) error {
 	if err := s.declareQueue(f); err != nil {
 		return err
 	}
-	r := &reader{feed: f, tag: "1", bound: map[binding]bool{}}
+	s.tags++
+	r := &reader{feed: f, tag: strconv.Itoa(s.tags), intake: s.intake, bound: map[binding]bool{}}
 	if err := s.rebind(r, binds); err != nil {
 		return err
 	}
@@ -369,10 +372,10 @@ func (s *session) consume(r *reader) error {
 	s.c.mu.Lock()
 	handlers := cap(s.c.handlers)
 	s.c.mu.Unlock()
-	prefetch := s.c.cfg.Rabbit.PrefetchCount
+	prefetch, bytes := s.c.cfg.Rabbit.PrefetchCount, s.c.cfg.MaxBacklog
 	switch {
 	case r.feed.kind == feedReplies:
-		prefetch = replyPrefetch
+		prefetch, bytes = replyPrefetch, s.c.cfg.MaxMessage
 	case prefetch == 0:
 		// A message counts until it is acknowledged.
 		prefetch = max(servicePrefetch, 2*handlers)
@@ -392,6 +395,7 @@ func (s *session) consume(r *reader) error {
 			args["x-stream-offset"] = seen + 1
 		}
 	}
+	s.intake.admit(r.tag, bytes)
 	if r.deliveries, err = ch.Consume(r.feed.queue.name, r.tag, false, false, false, false, args); err != nil {
 		return fmt.Errorf("consuming: %w", err)
 	}
@@ -402,10 +406,11 @@ func (s *session) consume(r *reader) error {
 // read handles what a queue delivers until its channel or consumer ends.
 func (s *session) read(r *reader) {
 	if r.feed.kind == feedReplies {
-		s.c.readReplies(r.deliveries)
+		s.c.readReplies(r)
 	} else {
 		s.c.serve(r)
 	}
+	s.intake.leave(r.tag)
 	select {
 	case s.lost <- r:
 	case <-s.dead:

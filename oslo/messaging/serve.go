@@ -117,11 +117,17 @@ func (c *Client) serve(r *reader) {
 // goes to a handler whatever happens to the connection, because the broker's repetition will be suppressed. It is true for
 // a message that was handled and is yet to be acknowledged.
 func (c *Client) take(r *reader, d amqp.Delivery) (owed bool) {
+	handed := false
+	defer func() {
+		if !handed {
+			r.intake.release(r.tag, len(d.Body))
+		}
+	}()
+	w, err := c.received(r, d, c.cfg.MaxBacklog)
 	if r.feed.kind == feedStream && !c.takeOffset(r.feed, d) {
 		_ = d.Ack(false)
 		return false
 	}
-	w, err := c.decode(d)
 	if err != nil || w.method == "" {
 		if err == nil {
 			err = errors.New("the message names no method")
@@ -143,17 +149,19 @@ func (c *Client) take(r *reader, d amqp.Delivery) (owed bool) {
 		return false
 	}
 	m, together := c.message(w, d), r.owe > 1 && w.replyQ == ""
+	handed = true
 	if cap(c.handlers) == 1 {
-		c.handle(m, d, together)
+		c.handle(r, m, d, together)
 	} else {
-		go c.handle(m, d, together)
+		go c.handle(r, m, d, together)
 	}
 	return together
 }
 
 // handle runs the handler in the slot that was taken for it.
-func (c *Client) handle(m *Message, d amqp.Delivery, together bool) {
+func (c *Client) handle(r *reader, m *Message, d amqp.Delivery, together bool) {
 	defer func() { <-c.handlers }()
+	defer r.intake.release(r.tag, len(d.Body))
 	c.mu.Lock()
 	handler := c.service.Handler
 	c.mu.Unlock()

@@ -32,6 +32,8 @@ type session struct {
 	raw  net.Conn
 	conn *amqp.Connection
 
+	intake *intake
+
 	dead chan struct{} // closed when the connection is gone
 	err  error         // why; valid after dead
 
@@ -51,6 +53,7 @@ type session struct {
 	applyMu  sync.Mutex         // held while queues are set up, and to the end once they are deleted
 	lost     chan *reader       // consumers that the broker ended
 	readers  map[string]*reader // by queue; used by run only
+	tags     int                // consumers so far; used by run only
 	complete bool               // everything wanted was set up at least once
 }
 
@@ -58,7 +61,7 @@ type session struct {
 // negotiated time, so a longer silence means that it is gone, which a plain TCP connection may not notice for hours.
 type liveConn struct {
 	net.Conn
-	in   *bufio.Reader
+	in   *frames
 	mu   sync.Mutex
 	idle time.Duration // 0 means no limit
 }
@@ -67,9 +70,9 @@ type liveConn struct {
 // smaller than one.
 const readAhead = 64 << 10
 
-func newLiveConn(c net.Conn, idle time.Duration) *liveConn {
+func newLiveConn(c net.Conn, idle time.Duration, i *intake) *liveConn {
 	l := &liveConn{Conn: c, idle: idle}
-	l.in = bufio.NewReaderSize(limitedReader{l}, readAhead)
+	l.in = newFrames(bufio.NewReaderSize(limitedReader{l}, readAhead), i)
 	return l
 }
 
@@ -115,7 +118,8 @@ func (c *Client) connect(host Host) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	live := newLiveConn(raw, handshakeTimeout)
+	in := newIntake()
+	live := newLiveConn(raw, handshakeTimeout, in)
 	stop := context.AfterFunc(ctx, func() { _ = raw.Close() })
 	defer stop()
 
@@ -141,7 +145,7 @@ func (c *Client) connect(host Host) (*session, error) {
 	}
 	live.setIdle(r.HeartbeatThreshold)
 	s := &session{
-		c: c, addr: host.Addr(), tls: verified, raw: raw, conn: conn,
+		c: c, addr: host.Addr(), tls: verified, raw: raw, conn: conn, intake: in,
 		dead: make(chan struct{}), lost: make(chan *reader), declared: map[string]bool{}, readers: map[string]*reader{},
 	}
 	closed := conn.NotifyClose(make(chan *amqp.Error, 1))

@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/patchbay-sdn/patchbay/internal/inspect"
+	"github.com/patchbay-sdn/patchbay/internal/neutron"
+	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+	"github.com/patchbay-sdn/patchbay/internal/pipeline"
+	"github.com/patchbay-sdn/patchbay/internal/world"
+)
+
+// A panic costs what it is about: an object, an event, an extension. What it is about is held: it stays as it was, is named to people,
+// and is tried again with growing pauses until it succeeds. The loop goes on.
+
+// containment is what is held. It is owned by the loop.
+type containment struct {
+	held    map[culprit]*held
+	retries retries[culprit]
+	turn    uint64                // of the loop, to tell a failure from one of before
+	places  map[string]place      // of ports, as when they were last compiled
+	probe   func(where string)    // for tests: called at the beginning and the end of what is contained, by any goroutine
+	rows    map[world.Object]bool // objects whose rows could not be worked out
+}
+
+func newContainment() containment {
+	return containment{held: map[culprit]*held{}, retries: retries[culprit]{}, places: map[string]place{}, rows: map[world.Object]bool{}}
+}
+
+// culprit is what something failed on: an object, an extension's part of one, or anything else by its name.
+type culprit struct {
+	object world.Object
+	name   string
+}
+
+func (c culprit) String() string {
+	switch {
+	case c.object.Kind == 0:
+		return c.name
+	case c.name != "":
+		return c.object.String() + ", " + c.name
+	}
+	return c.object.String()
+}
+
+// held is something that failed and has not succeeded since.
+type held struct {
+	since  time.Time
+	failed int
+	reason string
+	effect string // what became of it meanwhile
+	turn   uint64
+	blind  bool // nothing is known of what it wants
+	// passing: what it was about is over, such as an event; it is named for a while.
+	passing bool
+}
+
+// panicked is a panic as an error.
+type panicked struct {
+	value any
+	where string // the functions that it went through, without addresses, so that the same one reads the same
+}
+
+func (p *panicked) Error() string { return fmt.Sprintf("panic: %v", p.value) }
+
+// maxFrames is how many functions of a panic are named.
+const maxFrames = 12
+
+// trying runs work and returns its error, or its panic as one.
+func trying(probe func(string), where string, work func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = &panicked{r, frames()}
+		}
+	}()
+	if probe != nil {
+		probe(where)
+		err = work()
+		probe(where)
+		return err
+	}
+	return work()
+}
+
+// frames names the functions that a panic went through, the innermost first.
+func frames() string {
+	var pcs [64]uintptr
+	all := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
+	var out []string
+	for len(out) < maxFrames {
+		f, more := all.Next()
+		if f.Function != "" && !strings.HasPrefix(f.Function, "runtime.") {
+			name := f.Function[strings.LastIndexByte(f.Function, '/')+1:]
+			out = append(out, fmt.Sprintf("%s:%d", name, f.Line))
+		}
+		if !more {
+			break
+		}
+	}
+	return strings.Join(out, " < ")
+}
+
+// try runs work of the loop about something, and takes a panic of it. It returns the work's error, or the panic.
+func (a *Agent) try(c culprit, work func() error) error {
+	var where string
+	if a.contained.probe != nil {
+		where = c.String()
+	}
+	err := trying(a.contained.probe, where, work)
+	a.tally(c, err)
+	return err
+}
+
+// contain is try for work that returns nothing; done says that it came to its end, and the culprit is let go.
+func (a *Agent) contain(c culprit, work func()) (done bool) {
+	err := a.try(c, func() error { work(); return nil })
+	if err != nil {
+		a.hold(c, err, "").passing = c.object.Kind == 0
+		return false
+	}
+	a.letGo(c)
+	return true
+}
+
+// mend is contain for what makes up for a failure.
+func (a *Agent) mend(what string, work func()) (done bool) {
+	c := culprit{name: what}
+	err := trying(nil, what, func() error { work(); return nil })
+	if err != nil {
+		a.tally(c, err)
+		a.hold(c, err, "").passing = true
+	}
+	return err == nil
+}
+
+// aside runs work beside the loop. A panic of it is its error, so that whoever waits for the outcome hears of it; the loop counts it.
+func (a *Agent) aside(what string, work func() error) error {
+	err := trying(a.contained.probe, what, work)
+	var p *panicked
+	if errors.As(err, &p) {
+		a.inbox.put(failedAside{what, err})
+	}
+	return err
+}
+
+// failedAside: work beside the loop panicked.
+type failedAside struct {
+	what string
+	err  error
+}
+
+// tally counts a panic and writes down where it came from.
+func (a *Agent) tally(c culprit, err error) {
+	var p *panicked
+	if errors.As(err, &p) {
+		a.counts(c, fmt.Sprint(p.value), p.where)
+	}
+}
+
+// unreadable counts panics in decoding, which cost the object that was decoded, among what could not be read.
+func (a *Agent) unreadable(what string, err error) {
+	var p *neutron.DecodePanic
+	if errors.As(err, &p) {
+		a.counts(culprit{name: what}, fmt.Sprint(p.Value), "decoding "+string(p.Kind))
+	}
+}
+
+func (a *Agent) counts(c culprit, value, where string) {
+	a.seen.totals.Panics++
+	a.repeats.log(a.log, slog.LevelError, "a panic was contained, report it", "object", c.String(), "panic", value, "where", where)
+}
+
+// hold takes that something failed. It is tried again after a pause.
+func (a *Agent) hold(c culprit, err error, effect string) *held {
+	now := time.Now()
+	h := a.contained.held[c]
+	if h == nil {
+		h = &held{since: now}
+		a.contained.held[c] = h
+	}
+	if h.effect != shutOut { // which it stays
+		h.effect = effect
+	}
+	h.failed++
+	h.reason, h.turn = err.Error(), a.contained.turn
+	a.contained.retries.fail(c, now)
+	a.wakeUp(a.contained.retries[c].at)
+	return h
+}
+
+// letGo takes that something has succeeded that had failed.
+func (a *Agent) letGo(c culprit) {
+	h := a.contained.held[c]
+	if h == nil || h.turn == a.contained.turn {
+		return // it failed in another way a moment ago
+	}
+	delete(a.contained.held, c) // its pauses are remembered for a while: it may fail every other time
+	a.log.Info("what had failed succeeds again", "object", c.String(), "failed", h.failed, "after", time.Since(h.since))
+}
+
+// holds says whether what an object wants could not be worked out.
+func (a *Agent) holds(o world.Object) bool {
+	return a.contained.held[culprit{object: o}] != nil || a.contained.rows[o]
+}
+
+// inWorld contains what the world works out. A port is let go when it is compiled, too.
+func (a *Agent) inWorld(o world.Object, work func()) bool {
+	c := culprit{object: o}
+	switch o.Kind {
+	case 0:
+		if o.ID != "" {
+			return a.mend("holding port "+o.ID, work)
+		}
+		return a.contain(culprit{name: "taking news"}, work)
+	case world.KindGroup:
+		return a.contain(c, work)
+	}
+	err := a.try(c, func() error { work(); return nil })
+	if err != nil {
+		a.hold(c, err, asItWas)
+	}
+	return err == nil
+}
+
+// What becomes of what is held.
+const (
+	asItWas     = "its last flows and rows stay"
+	shutOut     = "nothing passes"
+	nothingOfIt = "it has no flows"
+)
+
+// rows is what rowsOf says, or nothing while that fails.
+func (a *Agent) rows(o world.Object) *ovsdb.Tx {
+	var tx *ovsdb.Tx
+	c := culprit{o, "its rows"}
+	if err := a.try(c, func() error { tx = a.rowsOf(o); return nil }); err != nil {
+		a.hold(c, err, "its rows stay as they are")
+		a.wiring.retries.fail(o, time.Now())
+		a.contained.rows[o] = true
+		return ovsdb.NewTx(a.world.View)
+	}
+	if a.contained.rows[o] {
+		delete(a.contained.rows, o)
+		a.letGo(c)
+		if o.Kind == world.KindPort {
+			a.ports.changed[o.ID] = true
+		}
+	}
+	return tx
+}
+
+// stillUnsettled has the rows tried again that could not be worked out.
+func (a *Agent) stillUnsettled() {
+	for o := range a.contained.rows {
+		if _, wanted := a.wiring.wants[o]; wanted {
+			a.wiring.unsettled[o] = true
+		} else {
+			delete(a.contained.rows, o)
+			delete(a.contained.held, culprit{o, "its rows"})
+		}
+	}
+}
+
+// peace is how long something has to succeed for its failures to be forgotten.
+const peace = time.Minute
+
+// retryHeld tries again what is due: objects are worked out and compiled again. What else is held is tried whenever it comes up, and
+// what is over and did not fail again is let go.
+func (a *Agent) retryHeld() {
+	now := time.Now()
+	for c, r := range a.contained.retries {
+		if a.contained.held[c] == nil && now.Sub(r.at) > peace {
+			a.contained.retries.forget(c)
+		}
+	}
+	for c, h := range a.contained.held {
+		switch at := a.contained.retries[c].at; {
+		case now.Before(at):
+			a.wakeUp(at)
+		case h.passing && now.Before(at.Add(peace)):
+			a.wakeUp(at.Add(peace))
+		case h.passing:
+			a.letGo(c)
+		case c.object.Kind != 0:
+			a.world.Again(c.object)
+			a.contained.retries[c] = retry{h.failed, now.Add(retryMax)} // until the outcome is known
+		}
+	}
+}
+
+// blind says whether something is held of which nobody knows what it wants: nothing is taken for left over then.
+func (a *Agent) blind() bool {
+	for _, h := range a.contained.held {
+		if h.blind {
+			return true
+		}
+	}
+	return false
+}
+
+// quarantined lists what is held, for people.
+func (a *Agent) quarantined() []inspect.Held {
+	out := make([]inspect.Held, 0, len(a.contained.held))
+	for c, h := range a.contained.held {
+		out = append(out, inspect.Held{
+			Object: inspect.Printable(c.String()), Reason: inspect.Printable(h.reason), Effect: h.effect, Since: h.since, Failed: h.failed, Next: a.contained.retries[c].at,
+		})
+	}
+	slices.SortFunc(out, func(x, y inspect.Held) int { return cmp.Or(x.Since.Compare(y.Since), cmp.Compare(x.Object, y.Object)) })
+	return out
+}
+
+// maxHeld bounds how many of them are named as reasons; all are in the list.
+const maxHeld = 5
+
+// heldReasons says of what is held that it is, in sentences.
+func heldReasons(list []inspect.Held) []string {
+	var out []string
+	for i, h := range list {
+		if i == maxHeld {
+			return append(out, fmt.Sprintf("%d more are in quarantine", len(list)-i))
+		}
+		text := h.Object + " failed and is in quarantine"
+		if h.Effect != "" {
+			text += ": " + h.Effect
+		}
+		out = append(out, text)
+	}
+	return out
+}
+
+// place is where and as what a port was compiled. Flows of another place are no use to it, and a danger to others.
+type place struct {
+	vif               world.VIF
+	wiring            world.Wiring
+	filtered, trusted bool
+}
+
+func (a *Agent) placeOf(o world.Object) place {
+	p := a.world.Port(o.ID)
+	if o.Kind != world.KindPort || p == nil || p.VIF == nil {
+		return place{}
+	}
+	at := place{vif: *p.VIF, wiring: p.Wiring, filtered: a.world.Filtered(p), trusted: a.world.Trusted(p)}
+	at.wiring.Reason, at.vif.Error = "", ""
+	return at
+}
+
+// fallback is what an object wants whose compile failed. With an error it wants what it wanted before.
+func (a *Agent) fallback(c culprit, err error, at place) pipeline.Want {
+	o := c.object
+	switch {
+	case a.gone(o):
+		a.hold(c, err, nothingOfIt)
+		return pipeline.Want{}
+	case o.Kind != world.KindPort:
+		a.hold(c, err, asItWas).blind = !a.wantsAnything(o)
+		return pipeline.Want{Err: err}
+	}
+	if before, ok := a.contained.places[o.ID]; ok && before == at {
+		a.hold(c, err, asItWas)
+		return pipeline.Want{Err: err}
+	}
+	a.hold(c, err, shutOut)
+	return pipeline.Shut(a.world, o.ID, "what the port wants cannot be worked out")
+}
+
+// wantsAnything says whether an object has wanted something in this run.
+func (a *Agent) wantsAnything(o world.Object) bool {
+	for _, b := range a.wiring.bridges {
+		if b.tracker.Owned(o) > 0 {
+			return true
+		}
+	}
+	_, rows := a.wiring.wants[o]
+	return rows
+}
+
+// gone says whether an object is not there any more: nothing is wanted of it, whatever fails.
+func (a *Agent) gone(o world.Object) bool {
+	key, ok := world.SegmentKey{}, false
+	switch o.Kind {
+	case world.KindPort:
+		return a.world.Port(o.ID) == nil
+	case world.KindSegment:
+		key, ok = world.ParseSegmentKey(o.ID)
+	case world.KindStation:
+		key, _, ok = world.ParseStation(o.ID)
+	case world.KindPeer:
+		key, _, ok = world.ParsePeer(o.ID)
+	}
+	return ok && a.world.Segment(key) == nil
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package neutron
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"testing"
+)
+
+// explosive panics on some values.
+type explosive string
+
+func (e *explosive) UnmarshalJSON(b []byte) error {
+	if string(b) == `"boom"` {
+		panic("boom")
+	}
+	*e = explosive(b)
+	return nil
+}
+
+// What cannot be read is told from what is not there, by its id if that can be read.
+func TestReadAll(t *testing.T) {
+	type object struct {
+		ID   string    `json:"id"`
+		Size int       `json:"size"`
+		Fuse explosive `json:"fuse"`
+	}
+	read := func(data ...string) Read[object] {
+		objects := make([]Primitive, len(data))
+		for i, d := range data {
+			objects[i] = Primitive{Name: "Thing", Data: json.RawMessage(d)}
+		}
+		return ReadAll("Thing", objects, func(o *object) string { return o.ID })
+	}
+	r := read(`{"id":"a","size":1}`, `{"id":"b","size":"large"}`, `{"id":"c","fuse":"boom"}`, `{"id":"d"}`)
+	if len(r.Found) != 2 || r.Found[1].ID != "d" || !slices.Equal(r.Unread, []string{"b", "c"}) || !r.Maybe("b") || r.Maybe("gone") {
+		t.Errorf("%+v", r)
+	}
+	var panicked *DecodePanic
+	if !errors.As(r.Err, &panicked) || panicked.Value != "boom" {
+		t.Errorf("error %v", r.Err)
+	}
+	for _, nameless := range []string{`null`, `{"size":2}`, `{"id":7}`, `[]`} {
+		if r := read(`{"id":"a"}`, nameless); len(r.Found) != 1 || !slices.Equal(r.Unread, []string{""}) || !r.Maybe("any") || r.Err == nil {
+			t.Errorf("%s: %+v", nameless, r)
+		}
+	}
+	if r := read(`{"id":"a"}`); r.Err != nil || len(r.Unread) > 0 || r.Maybe("a") {
+		t.Errorf("%+v", r)
+	}
+}

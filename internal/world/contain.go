@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package world
+
+import (
+	"bytes"
+	"maps"
+
+	"github.com/patchbay-sdn/patchbay/internal/neutron"
+)
+
+// contain runs work that is about one object. False: it panicked, and whoever is set in Contain has taken that.
+func (w *World) contain(o Object, work func()) bool {
+	if w.Contain == nil {
+		work()
+		return true
+	}
+	return w.Contain(o, work)
+}
+
+// hold keeps a port as it was before a decision about it failed half-way, if it is plugged in as it was then. Otherwise nothing of what
+// was decided is about this interface, and the port is dead until it can be decided about.
+func (w *World) hold(id string, before *Port) {
+	p := w.ports[id]
+	if p == nil {
+		return // forgotten by then, or never known: it is looked at again
+	}
+	var here *VIF
+	w.contain(Object{ID: id}, func() { here, _, _ = w.findVIF(id) })
+	w.leave(p)
+	if before != nil && sameVIF(before.VIF, here) {
+		needs, placed := p.needs, p.placed
+		*p = *before
+		p.needs, p.placed = needs, placed // as they are: what groups count does not go back by itself
+		w.contain(Object{ID: id}, func() { w.need(p, before.needs) })
+	} else {
+		p.VIF, p.Groups, p.filtered, p.wants = here, nil, "", nil
+		p.Wiring = Wiring{State: Dead}
+		if here == nil {
+			p.Wiring.State = Waiting
+		}
+		p.Wiring.Reason = "what to do about it cannot be worked out; the log says why"
+	}
+	if s := w.segments[p.Wiring.Segment]; s != nil && (p.Wiring.State == Wired || p.Wiring.State == Down) {
+		s.ports[id] = true
+	}
+	w.contain(Object{ID: id}, func() { w.place(p) })
+	w.mark(KindPort, id)
+}
+
+func sameVIF(a, b *VIF) bool {
+	return a != nil && b != nil && a.Interface == b.Interface && a.OFPort == b.OFPort
+}
+
+// Again has one object worked out and compiled again.
+func (w *World) Again(o Object) {
+	switch o.Kind {
+	case KindPort:
+		w.touched[o.ID] = true
+	case KindGroup:
+		w.touchedGroups[o.ID] = true
+		if g := w.groups[o.ID]; g != nil {
+			for id := range g.ports {
+				w.touched[id] = true
+			}
+		}
+		return
+	}
+	w.dirty[o] = true
+}
+
+// Rebuild works out anew what follows from the rows of the switch, after taking a batch of them has failed half-way.
+func (w *World) Rebuild() {
+	for id := range w.vifs {
+		w.dropVIF(id)
+	}
+	for i := range w.View.Interfaces() {
+		w.addVIF(i)
+	}
+	for id := range w.ports {
+		w.touched[id] = true
+	}
+	for id := range w.groups {
+		w.touchedGroups[id] = true
+	}
+	w.everything()
+}
+
+// Reask has everything asked for again about which no answer has come, though a question may be on its way: asking failed half-way, and
+// it is not known which are.
+func (w *World) Reask() {
+	for _, p := range w.ports {
+		p.Asked = false
+	}
+	reask := func(i Item, t *told) {
+		if t.asked = false; !t.answered {
+			w.missing[i] = true
+		}
+	}
+	for id, g := range w.groups {
+		reask(Item{Kind: neutron.KindSecurityGroup, ID: id}, &g.told)
+	}
+	for _, r := range w.remotes {
+		reask(r.item(), &r.told)
+	}
+	clear(w.asking)
+	clear(w.passed)
+}
+
+// doubtMentioned has everything asked for again that a push names which could not be read. Ids are looked for as text, since the push
+// may not even be JSON. What it names and is not known here is nobody's loss.
+func (w *World) doubtMentioned(kind neutron.Kind, data []byte) {
+	doubt := func(i Item) {
+		if t := w.toldOf(i); t != nil {
+			t.asked, t.answered = false, false // an answer on its way may be from before
+			w.missing[i] = true
+			w.concerned = append(w.concerned, i.ID)
+		}
+	}
+	members := func(groups []string) {
+		for _, id := range groups {
+			if r := w.remotes[id]; r != nil && !r.addresses {
+				doubt(r.item())
+			}
+		}
+	}
+	for id := range texts(data) {
+		switch kind {
+		case neutron.KindPort:
+			if p := w.ports[id]; p != nil {
+				w.doubt(p)
+				w.concerned = append(w.concerned, id)
+			}
+			if m := w.members[id]; m != nil {
+				members(m.groups)
+			}
+			members([]string{id})
+		case neutron.KindNetwork:
+			for key, s := range w.segments {
+				if key.Network == id {
+					for port := range s.ports {
+						w.doubt(w.ports[port])
+					}
+					w.concerned = append(w.concerned, id)
+				}
+			}
+		case neutron.KindSecurityGroup, neutron.KindSecurityGroupRule:
+			doubt(Item{Kind: neutron.KindSecurityGroup, ID: id})
+			if group := w.groupOf[id]; group != "" {
+				doubt(Item{Kind: neutron.KindSecurityGroup, ID: group})
+			}
+		case neutron.KindAddressGroup:
+			if r := w.remotes[id]; r != nil && r.addresses {
+				doubt(r.item())
+			}
+		}
+	}
+}
+
+// texts are everything in quotes, each once.
+func texts(data []byte) map[string]bool {
+	out := map[string]bool{}
+	parts := bytes.Split(data, []byte{'"'})
+	for _, part := range parts {
+		out[string(part)] = true
+	}
+	maps.DeleteFunc(out, func(s string, _ bool) bool { return s == "" })
+	return out
+}
