@@ -83,6 +83,8 @@ func TestSpoofedSenders(t *testing.T) {
 		{"CVE-2015-8914", "router solicitation from another link-local address", "dl_src=" + macOfA + ",icmp6,icmp_type=133,ipv6_src=" + otherLocal, false},
 		{"CVE-2015-8914", "listener query from another link-local address", "dl_src=" + macOfA + ",icmp6,icmp_type=130,ipv6_src=" + otherLocal, false},
 		{"CVE-2021-20267", "advertisement of its own address", "dl_src=" + macOfA + ",icmp6,icmp_type=136,ipv6_src=2001:db8::a,nd_target=2001:db8::a", true},
+		{"CVE-2021-20267", "advertisement of its own address from another of its own", "dl_src=" + macOfA + ",icmp6,icmp_type=136,ipv6_src=" + ownLocal + ",nd_target=2001:db8::a", true},
+		{"CVE-2021-20267", "advertisement of its own address from another's", "dl_src=" + macOfA + ",icmp6,icmp_type=136,ipv6_src=2001:db8::b,nd_target=2001:db8::a", false},
 		{"CVE-2021-20267", "advertisement of another's address", "dl_src=" + macOfA + ",icmp6,icmp_type=136,ipv6_src=2001:db8::a,nd_target=2001:db8::b", false},
 		{"CVE-2021-20267", "advertisement of its own address from another MAC", "dl_src=" + macOfB + ",icmp6,icmp_type=136,ipv6_src=2001:db8::a,nd_target=2001:db8::a", false},
 		{"CVE-2021-20267", "advertisement of the unspecified address", "dl_src=" + macOfA + ",icmp6,icmp_type=136,ipv6_src=" + ownLocal, false},
@@ -97,6 +99,9 @@ func TestSpoofedSenders(t *testing.T) {
 			if invalid := c.decide(t, fwRulesEgress, "reg5=11,ct_state=+inv+trk,"+tc.packet); tracked == "resubmit(,93)" && invalid == tracked {
 				got = dropped
 			}
+		}
+		if got == "resubmit(,24)" && c.decide(t, intARPSpoof, "in_port=11,reg5=11,"+tc.packet) == "drop" {
+			got = dropped
 		}
 		if pass := got != dropped; pass != tc.pass {
 			t.Errorf("%s: %s: %s", tc.cve, tc.what, got)

@@ -218,7 +218,12 @@ func (f *filters) egress(own addresses) {
 		for _, kind := range []uint64{listenerQuery, routerSolicitation, neighborSolicitation} {
 			f.add(fwBaseEgress, 95, address, icmp6(kind).With(mac, ip), of.To(fwAcceptedNormal))
 		}
-		f.add(fwBaseEgress, 95, "the port says where its own address is", icmp6(neighborAdvertisement).With(mac, of.IP(of.NDTarget, s.ip)), of.To(fwAcceptedNormal))
+		// An advertisement has three addresses, all of them the port's own, in any combination: VRRP tells of its virtual address
+		// from others. Table 71 looks at the senders, table 24 at the target.
+		for _, other := range own.macs {
+			f.add(fwBaseEgress, 95, address, icmp6(neighborAdvertisement).With(of.HW(of.EthSrc, hw(other)), ip), of.To(intARPSpoof))
+		}
+		f.add(intARPSpoof, 2, "the port says where its own address is", icmp6(neighborAdvertisement).With(of.IP(of.NDTarget, s.ip)), of.To(fwAcceptedNormal))
 		f.add(fwBaseEgress, 65, address, of.Match{f.from(), f.port(), mac, etherType(of.EtherIPv6), ip}, track(fwRulesEgress))
 		f.add(fwBaseEgress, 80, lease, udp(of.EtherIPv6, 546, 547).With(mac, ip), of.To(fwAcceptOrIngress))
 	}

@@ -230,7 +230,7 @@ func (p *python) compare(t failer, c *cloud) {
 	t.Helper()
 	theirs, ours := closed(t, c, p.flows(t, c)), map[of.Key]of.Entry{}
 	for k, f := range c.all(t, func(world.Object) bool { return true }) {
-		if k.Table() > intTransient || k.Table() == intTransient && k.Priority() >= pairMAC {
+		if k.Table() == intARPSpoof && k.Priority() > 0 || k.Table() > intTransient || k.Table() == intTransient && k.Priority() >= pairMAC {
 			ours[k] = f.Entry
 		}
 	}
@@ -267,8 +267,8 @@ func (p *python) compare(t failer, c *cloud) {
 	}
 }
 
-// closed changes Python's flows as docs/compatibility.md says under "Flows that differ on purpose". Which MAC belongs to
-// which address, and which MACs to a port, it takes from Python's own flows of neighbour solicitations, ARP and IP.
+// closed changes Python's flows as docs/compatibility.md says under "Flows that differ on purpose". Which MACs
+// a port has it takes from Python's own flows of ARP, IP and neighbour solicitations.
 func closed(t failer, c *cloud, theirs map[of.Key]of.Entry) map[of.Key]of.Entry {
 	own := map[of.Value]bool{}
 	for _, id := range c.w.PortIDs() {
@@ -277,7 +277,6 @@ func closed(t failer, c *cloud, theirs map[of.Key]of.Entry) map[of.Key]of.Entry 
 		}
 	}
 	macs := map[of.Value]map[of.Term]bool{} // of a port
-	solicits := map[[2]of.Value][]of.Term{} // MACs of a port's address
 	var flows []of.Flow
 	for _, e := range theirs {
 		f, err := e.Flow()
@@ -294,11 +293,6 @@ func closed(t failer, c *cloud, theirs map[of.Key]of.Entry) map[of.Key]of.Entry 
 			macs[from.Value] = map[of.Term]bool{}
 		}
 		macs[from.Value][mac] = true
-		if kind, ok := f.Match.Lookup(of.ICMPv6Type); ok && kind.Value.Lo == neighborSolicitation {
-			address, _ := f.Match.Lookup(of.IPv6Src)
-			key := [2]of.Value{from.Value, address.Value}
-			solicits[key] = append(solicits[key], mac)
-		}
 	}
 	out := map[of.Key]of.Entry{}
 	put := func(f of.Flow) {
@@ -326,12 +320,8 @@ func closed(t failer, c *cloud, theirs map[of.Key]of.Entry) map[of.Key]of.Entry 
 			f.Priority = pairMACLocal
 			put(f)
 		case f.Table == fwBaseEgress && f.Priority == 95 && kind.Value.Lo == neighborAdvertisement:
-			target, _ := f.Match.Lookup(of.NDTarget)
-			for _, mac := range solicits[[2]of.Value{from.Value, target.Value}] {
-				g := f
-				g.Match = f.Match.With(mac)
-				put(g)
-			}
+			f.Table, f.Priority = intARPSpoof, 2
+			put(f)
 		case f.Table == fwBaseEgress && f.Priority == 95 && !bound && ether.Value.Lo != 0:
 			port, _ := f.Match.Lookup(regPort)
 			for mac := range macs[port.Value] {
@@ -341,6 +331,16 @@ func closed(t failer, c *cloud, theirs map[of.Key]of.Entry) map[of.Key]of.Entry 
 			}
 		default:
 			put(f)
+			if f.Table == fwBaseEgress && kind.Value.Lo == neighborSolicitation { // advertisements come from the same addresses
+				for mac := range macs[from.Value] {
+					g := f
+					g.Match = slices.DeleteFunc(slices.Clone(f.Match), func(m of.Term) bool {
+						return m.Field == of.ICMPv6Type || m.Field == of.EthSrc
+					}).With(mac, of.Num(of.ICMPv6Type, neighborAdvertisement))
+					g.Actions = []of.Action{of.To(intARPSpoof)}
+					put(g)
+				}
+			}
 		}
 	}
 	return out

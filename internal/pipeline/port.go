@@ -86,6 +86,10 @@ func (c *compiler) antiSpoof(p *world.Port) {
 	const check = "check who the port says it is"
 	c.flow(br, check, of.Flow{Table: intEntry, Priority: 9, Match: of.Match{from}, Actions: []of.Action{of.GotoTable(intMACSpoof)}})
 
+	// Receivers look through tags of VLAN 0; the checks below do not look behind a second tag.
+	for _, tag := range []uint64{of.EtherVLAN, etherServiceVLAN} {
+		c.flow(br, check, of.Flow{Table: intEntry, Priority: 11, Match: of.Match{from, etherType(tag)}})
+	}
 	var v4, v6 []netip.Prefix
 	for _, ip := range ips {
 		if ip.Addr().Is4() {
@@ -115,6 +119,8 @@ func (c *compiler) antiSpoof(p *world.Port) {
 		c.flow(br, check, of.Flow{Table: intEntry, Priority: 10, Match: arp, Actions: []of.Action{of.GotoTable(intARPSpoof)}})
 	}
 }
+
+const etherServiceVLAN = 0x88a8
 
 // anyAddress says whether the prefixes allow every address: then there is nothing to check.
 func anyAddress(prefixes []netip.Prefix) bool {
