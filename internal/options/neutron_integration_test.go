@@ -49,6 +49,8 @@ func meantDifferences() map[string]func(*declared) {
 	return map[string]func(*declared){
 		// Later releases allow 0: no expiry.
 		"oslo_messaging_rabbit.rabbit_transient_queues_ttl": func(d *declared) { d.Type.Min = new(float64) },
+		// It has bounds since Debian's update 14.0.3 of oslo.messaging.
+		"oslo_messaging_rabbit.kombu_reconnect_delay": func(d *declared) { most := 4.5; d.Type.Min, d.Type.Max = new(float64), &most },
 		// The spelling was corrected in oslo.messaging 14.3.
 		"oslo_messaging_rabbit.rabbit_quorum_max_memory_length": func(d *declared) { d.Deprecated = []string{".rabbit_quroum_max_memory_length"} },
 		"oslo_messaging_rabbit.rabbit_quorum_max_memory_bytes":  func(d *declared) { d.Deprecated = []string{".rabbit_quroum_max_memory_bytes"} },
