@@ -538,18 +538,17 @@ func (a *Agent) zonesToFlush(now time.Time) []uint16 {
 	return out
 }
 
-// zoneReady says whether a port may have flows in this round, as far as its zone of connection tracking goes: in one that has
-// connections of its last network the port would let those through. A zone that is emptied in this round is noted in the plan.
-func (a *Agent) zoneReady(p *plan, o world.Object) bool {
+// unflushedZone returns the zone of connection tracking in which a port may have no flows yet: it still has the connections of
+// its last network, and the port would let those through.
+func (a *Agent) unflushedZone(o world.Object) (zone uint16, ok bool) {
 	if len(a.tracking.fresh) == 0 || o.Kind != world.KindPort {
-		return true
+		return 0, false
 	}
 	port := a.world.Port(o.ID)
-	if port == nil || !a.world.Filtered(port) || !a.tracking.fresh[port.Wiring.VLAN] {
-		return true
+	if port == nil || !a.world.Filtered(port) {
+		return 0, false
 	}
-	p.zones[o] = port.Wiring.VLAN
-	return slices.Contains(p.flush, port.Wiring.VLAN)
+	return port.Wiring.VLAN, a.tracking.fresh[port.Wiring.VLAN]
 }
 
 // zonesFlushed takes the outcome.

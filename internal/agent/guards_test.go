@@ -164,6 +164,9 @@ func TestAPortWaitsForItsZone(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
+		if !a.tracking.due[vlan] {
+			t.Error("the filters that wait are not followed by a look at their zone")
+		}
 		if n := len(ct.calls); n < 5 || n > 30 {
 			t.Errorf("tried %d times in 100 s", n)
 		}

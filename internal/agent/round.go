@@ -39,6 +39,8 @@ type bundle struct {
 	changes []delta.Change
 	in, out []delta.MeterChange // meters before the flows, and after them
 	zones   map[uint16]bool     // in which filters may change
+	// withheld: changes had to wait; zones are looked at again when they come.
+	withheld bool
 	// done are the changes of meters that were made; meterErr says why others were not.
 	done     []delta.MeterChange
 	meterErr error
@@ -91,9 +93,16 @@ func (a *Agent) plan() *plan {
 		var ready []delta.Change
 		changes := b.tracker.Changes()
 		for _, c := range changes {
-			if !held[c.Owner] && !a.waits(b, c, now) && a.zoneReady(p, c.Owner) {
-				ready = append(ready, c)
+			if held[c.Owner] || a.waits(b, c, now) {
+				continue
 			}
+			if zone, ok := a.unflushedZone(c.Owner); ok {
+				if !slices.Contains(p.flush, zone) {
+					continue
+				}
+				p.zones[c.Owner] = zone // which is flushed first in this round
+			}
+			ready = append(ready, c)
 		}
 		in, out := b.meters.Changes()
 		in = slices.DeleteFunc(in, func(c delta.MeterChange) bool { return a.wiring.retries.waiting(c.Owner, now) })
@@ -101,7 +110,7 @@ func (a *Agent) plan() *plan {
 			out = nil // a flow that is still there may use one of them
 		}
 		if len(ready)+len(in)+len(out) > 0 {
-			next := bundle{name: name, conn: b.conn, changes: ready, in: in, out: out}
+			next := bundle{name: name, conn: b.conn, changes: ready, in: in, out: out, withheld: len(ready) < len(changes)}
 			if name == a.cfg.World.IntegrationBridge && len(ready) > 0 {
 				next.zones, a.tracking.due = a.tracking.due, map[uint16]bool{}
 			}
@@ -192,6 +201,7 @@ func (p *plan) run(ctx context.Context, db Committer) {
 		before := len(b.changes)
 		b.changes = slices.DeleteFunc(b.changes, func(c delta.Change) bool { return failed[c.Owner] })
 		if len(b.changes) < before {
+			b.withheld = true
 			b.out = nil // a flow that is still there may use one of these meters
 		}
 		msgs := make([]openflow.Message, len(b.changes))

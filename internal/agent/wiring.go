@@ -329,6 +329,9 @@ func (a *Agent) applied(p *plan) {
 		if b.err == nil {
 			a.bridge(b.name).tracker.Done(b.changes)
 			a.committed(b.zones, now)
+			if b.withheld {
+				maps.Copy(a.tracking.due, b.zones)
+			}
 			continue
 		}
 		maps.Copy(a.tracking.due, b.zones)
