@@ -19,7 +19,7 @@ PKGS ?= ./...
 # TESTSUM reads `go test -json`, shows failures and skips with their reasons, and closes with the counts.
 TESTSUM := $(GO) run ./tools/testsum
 
-.PHONY: help build check fmt vet lint test lab-up lab-down lab-status integration histories crashes fuzz bench-openflow ci tools
+.PHONY: help build check fmt vet lint test lab-up lab-down lab-status integration histories crashes unkind fuzz bench-openflow ci tools
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -28,7 +28,12 @@ build: ## static bin/patchbay and bin/lab, version stamped
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/patchbay ./cmd/patchbay
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/lab ./cmd/lab
 
-check: fmt vet lint test ## format, vet, lint, import direction, unit tests with -race
+check: fmt vet lint test ## format, vet, lint, import direction, docs, unit tests with -race
+
+# `make test`, and with it `make check`, runs these tests too.
+.PHONY: docs-check
+docs-check: ## links and anchors of all pages, and every `patchbay`, `lab` and `make` command that they show
+	$(GO) test -count 1 -run TestDocs ./internal/repo
 
 fmt:
 	@out=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "gofmt -w these files:"; echo "$$out"; exit 1; fi
@@ -48,8 +53,11 @@ $(GOLANGCI_LINT):
 
 tools: $(GOLANGCI_LINT) ## install the linter
 
+# FLAKY=5 runs all of them five times in a row, none from the cache.
+FLAKY ?=
 test:
-	@set -o pipefail; CGO_ENABLED=1 $(GO) test -race -json $(TESTFLAGS) $(PKGS) | $(TESTSUM)
+	@set -o pipefail; for run in $$(seq $(or $(FLAKY),1)); do \
+		CGO_ENABLED=1 $(GO) test -race -timeout 20m $(if $(FLAKY),-count 1) -json $(TESTFLAGS) $(PKGS) | $(TESTSUM) || exit 1; done
 
 lab-up: build ## start the real cloud on this machine: RabbitMQ, MariaDB, neutron-server, HOSTS=2 switches (root)
 	bin/lab up --hosts $(HOSTS)
@@ -78,6 +86,17 @@ crashes: ## CRASHES=500 crashes of an agent and PANICS=1000 panics in it, in ran
 	@set -o pipefail; $(GO) test -count 1 -timeout 60m -json -run TestCrashes ./internal/agent -crashes=$(CRASHES) -panics=$(PANICS) -crashseed=$(SEED) \
 		| tee >($(INJECTED) >&2) | $(TESTSUM)
 
+# The seed is in the output of a test that passed, of which TESTSUM shows nothing.
+unkind: ## HISTORIES=500 random histories of an agent and an unkind server (late, reordered, twice, failing, lost, any release) end as a fresh start does (SEED=0: new ones)
+	@set -o pipefail; $(GO) test -count 1 -timeout 60m -json -run TestUnkindServer ./internal/agent -unkind=$(HISTORIES) -unkindseed=$(SEED) \
+		| tee >(sed -nE 's/.*"Output":" *unkind_test.go:[0-9]+: +(seed [0-9]+)\\n".*/  \1/p' >&2) | $(TESTSUM)
+
+# Mutants are drawn with the same SEED. Their state is in bin/mutants; a run that was stopped goes on.
+MUTANTS ?= 40
+.PHONY: mutants
+mutants: ## MUTANTS=40 small faults in the agent's packages, drawn at random: the unit tests find 90 % (SEED=0: new ones; MUTANTSFLAGS='-for 35m -json FILE')
+	@mkdir -p bin && $(GO) build -o bin/mutants.tool ./tools/mutants && bin/mutants.tool -n $(MUTANTS) -seed $(SEED) $(MUTANTSFLAGS)
+
 fuzz: ## every fuzz target for FUZZTIME=10s
 	@tools/fuzz-all $(FUZZTIME)
 
@@ -89,8 +108,21 @@ map-screenshots: ## the pictures of `patchbay map` in docs/images, anew, of gene
 	tools/map-screenshots
 
 .PHONY: try
-try: ## the five-minute try of README.md to the letter, in a fresh clone, with the time of each step (root)
+try: ## the five-minute try of README.md to the letter, in a fresh clone, with the time of each step; TRIES=20 repeats it (root)
 	tools/try
+
+# Slices of a long verification: a call goes on where the last one stopped.
+SLICE ?= 40m
+ITEMS ?=
+.PHONY: verify verify-list verify-page
+verify: ## all that is too long for CI, SLICE=40m of it, going on where the last call stopped; results in verification/ (root; ITEMS=regexp)
+	@$(GO) run ./tools/verify run -slice $(SLICE) -items '$(ITEMS)' $(if $(AGAIN),-again)
+
+verify-list: ## what `make verify` runs, what is due, how long it took
+	@$(GO) run ./tools/verify list -items '$(ITEMS)'
+
+verify-page: ## docs/verification.md and the table of README.md, anew from the results
+	@$(GO) run ./tools/verify page
 
 ci: ## exactly what CI does
 	bash .ci/run

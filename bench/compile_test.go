@@ -75,14 +75,14 @@ func inUse(w *world.World, set extension.Set) {
 		rule("QosPacketRateLimitRule", `{"max_kpps":100,"max_burst_kpps":10,"direction":"ingress"}`) + "]}"
 	for _, e := range set {
 		for _, item := range e.Missing() {
-			_ = e.Answer(item.Kind, []string{item.ID}, []neutron.Primitive{{Name: string(item.Kind), Data: []byte(policy)}})
+			_ = e.Puller.OnPulled(item.Kind, []string{item.ID}, []neutron.Primitive{{Name: string(item.Kind), Data: []byte(policy)}})
 		}
 	}
 	routers := `{"dvr_macs":[{"host":"hv1","mac_address":"fa:16:3f:00:00:00"}`
 	for i := range others {
 		routers += fmt.Sprintf(`,{"host":"other%d","mac_address":"fa:16:3f:00:01:%02x"}`, i, i)
 	}
-	_ = set.Cast("dvr_mac_address_update", []byte(routers+"]}"))
+	_ = set.OnCast("dvr_mac_address_update", []byte(routers+"]}"))
 }
 
 // plugged is the switch with n ports on the integration bridge, and what the server says about them.
@@ -127,7 +127,7 @@ func wire(b *testing.B, batch *ovsdb.Batch, found []neutron.Port, ids []string, 
 	settings := &pipeline.Settings{}
 	set := extension.Make(w, more)
 	settle := func() {
-		for _, o := range set.Settle(w.Settle()) {
+		for _, o := range set.Resolve(w.Settle()) {
 			byBridge := map[string][]delta.Flow{}
 			want, err := set.Compile(o, func() pipeline.Want { return pipeline.Compile(w, settings, o) })
 			if err != nil {
@@ -146,7 +146,7 @@ func wire(b *testing.B, batch *ovsdb.Batch, found []neutron.Port, ids []string, 
 		}
 	}
 	w.Switch(batch)
-	set.Rows(batch)
+	set.OnRows(batch)
 	settle()
 	w.Missing()
 	w.Ports(ids, found)

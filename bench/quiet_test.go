@@ -234,10 +234,10 @@ func BenchmarkForeignPush(b *testing.B) {
 					b.Fatal(err)
 				}
 				push := decoded.(*neutron.Push)
-				if err := errors.Join(w.Push(push, time.Now()), set.Push(push)); err != nil {
+				if err := errors.Join(w.Push(push, time.Now()), set.OnPush(push)); err != nil {
 					b.Fatal(err)
 				}
-				set.Settle(w.Settle())
+				set.Resolve(w.Settle())
 			}
 		})
 	}

@@ -131,7 +131,7 @@ func TestLeastPrivilege(t *testing.T) {
 	t.Run("without CAP_DAC_OVERRIDE the switch is closed", func(t *testing.T) {
 		run(t, group.caps)
 		defer stop(t)
-		waitForLog(t, h, regexp.MustCompile(`bridge cannot be programmed.*permission denied`))
+		waitForLog(t, h, regexp.MustCompile(`OpenFlow connection to the bridge failed, retrying.*permission denied`))
 	})
 	t.Run("as the service with group.conf", func(t *testing.T) {
 		openSockets(t, h)

@@ -77,7 +77,7 @@ func TestSecrets(t *testing.T) {
 		"well bundle patchbay/ovs-vsctl-show.txt": "Bridge br-int", "well bundle patchbay/ovsdb-Interface.txt": "psk=***",
 		"well bundle patchbay/ovsdb-Bridge.txt": "admin_password=***", "well bundle patchbay/flows-br-int.txt": "table=60",
 		"well bundle patchbay/log.txt": "port is up", "well bundle patchbay/ovsdb-Open_vSwitch.txt": "api_token=***",
-		"well patchbay config show": "transport_url", "refused log": "the broker cannot be reached", "well /metrics": "patchbay_alive 1",
+		"well patchbay config show": "transport_url", "refused log": "connection to the broker failed, retrying", "well /metrics": "patchbay_alive 1",
 	} {
 		if !strings.Contains(said[name], part) {
 			t.Errorf("%s does not have %q:\n%.600s", name, part, said[name])
@@ -102,7 +102,7 @@ func (x *onCall) everything(when string) map[string]string {
 	page, archive := filepath.Join(dir, "map.html"), filepath.Join(dir, "bundle.tar.gz")
 	for _, args := range [][]string{
 		{"status"}, {"status", "--json"}, {"ports"}, {"ports", "--json"}, {"port", x.vms["a"].PortID}, {"networks"}, {"tunnels"}, {"groups"}, {"group", "open"},
-		{"flows", "br-int", "--why"}, {"flows", "br-tun"}, {"events"}, {"events", "--json"}, {"config", "show"}, {"config", "show", "--all", "--json"},
+		{"flows", "br-int", "--owner"}, {"flows", "br-tun"}, {"events"}, {"events", "--json"}, {"config", "show"}, {"config", "show", "--all", "--json"},
 		append([]string{"config", "check"}, h.AgentFiles()...), append([]string{"plan"}, h.AgentFiles()...),
 		{"explain", x.vms["a"].PortID}, {"trace", x.vms["a"].PortID, x.vms["b"].PortID, "-v"}, {"map", "-o", page}, {"support-bundle", archive},
 	} {

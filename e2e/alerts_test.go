@@ -61,7 +61,7 @@ func TestAlerts(t *testing.T) {
 		name: "who reads the agent's log hangs",
 		seed: x.blockLog, heal: x.unblockLog,
 		fires: []string{"PatchbayLoopStuck"},
-		may:   []string{"PatchbayAgentDown", "PatchbayFight", "PatchbayNotReady", "PatchbayNotInSync"}, // it is restarted first, and flows are deleted so that it has something to say
+		may:   []string{"PatchbayAgentDown", "PatchbayFlowsContested", "PatchbayNotReady", "PatchbayNotInSync"}, // it is restarted first, and flows are deleted so that it has something to say
 	})
 	x.broken(trouble{
 		name: "ovs-vswitchd is killed",
@@ -118,7 +118,7 @@ func TestAlerts(t *testing.T) {
 		during: func() {
 			x.ofctl(1, "--strict", "del-flows", "br-int", "table=60,priority=100,in_port="+ofport)
 		},
-		fires: []string{"PatchbayFight"},
+		fires: []string{"PatchbayFlowsContested"},
 		may:   []string{"PatchbayNotInSync", "PatchbayNotReady"}, // while its repair waits
 	})
 	x.broken(trouble{
@@ -131,7 +131,7 @@ func TestAlerts(t *testing.T) {
 			x.vsctl(1, "clear", "Bridge", "br-int", "flow_tables")
 			x.unplugBare(many)
 		},
-		fires: []string{"PatchbayFlowsRefused"},
+		fires: []string{"PatchbayBundlesFail"},
 		may:   []string{"PatchbayNotReady", "PatchbayNotInSync", "PatchbayPortsNotWired"},
 	})
 	x.complete()
@@ -203,7 +203,7 @@ scrape_configs: [{job_name: hosts, static_configs: [{targets: ["` + metricsPort 
 	x.began = time.Now()
 	if !x.eventually(wired, func() bool {
 		var ready struct{ Status string }
-		return x.ask("status/buildinfo", &ready) == nil && x.samples("patchbay_info") == 1
+		return x.ask("status/buildinfo", &ready) == nil && x.samples("patchbay_build_info") == 1
 	}) {
 		text, _ := os.ReadFile(log.Name())
 		x.t.Fatalf("Prometheus has no data of the agent:\n%s", text)

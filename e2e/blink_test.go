@@ -347,11 +347,11 @@ func (b *blink) during(t *testing.T, happens func()) result {
 
 // socketDrops counts the packets that came to the switches' sockets while those were full: the switch did not get to them,
 // and no flow has seen them.
-func (b *blink) socketDrops(t *testing.T) int {
+func (c *cloud) socketDrops(t *testing.T) int {
 	t.Helper()
 	n := 0
-	for _, h := range b.l.Hosts() {
-		out, err := h.Command(b.ctx, "ss", "-0", "-n", "-m").Output()
+	for _, h := range c.l.Hosts() {
+		out, err := h.Command(c.ctx, "ss", "-0", "-n", "-m").Output()
 		if err != nil {
 			t.Fatal(err)
 		}

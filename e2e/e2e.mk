@@ -1,24 +1,24 @@
 # Included by the Makefile.
-E2E = CGO_ENABLED=1 $(GO) test -race -count 1 -timeout 45m -tags e2e -v $(TESTFLAGS)
+E2E = CGO_ENABLED=1 $(GO) test -race -count 1 -timeout 45m -tags e2e -v
 
 .PHONY: e2e e2e-groups e2e-qos e2e-blink faults soak explain-faults on-call alerts secrets admin-load
 
 e2e: build ## real packets between VMs: wiring on three hosts, every network type, DHCP, isolation; then security groups; prints tables (root)
-	$(E2E) -run 'TestWiring|TestGroups|TestQoS|TestTrunk' ./e2e/
+	$(E2E) -run 'TestWiring|TestGroups|TestQoS|TestTrunk' $(TESTFLAGS) ./e2e/
 
 e2e-groups: build ## security groups alone: every rule kind, forged frames, fail closed, revoked connections (root; PATCHBAY_E2E_AGENT=python)
-	$(E2E) -run TestGroups ./e2e/
+	$(E2E) -run TestGroups $(TESTFLAGS) ./e2e/
 
 .PHONY: e2e-routers
 e2e-routers: build ## distributed router (Debian's layer-3 agent, three hosts), trunk, limits and filters together; restarts, dead switches, broker away, hand-over (root; PATCHBAY_E2E_AGENT=python)
-	$(E2E) -run TestRouters ./e2e/
+	$(E2E) -run TestRouters $(TESTFLAGS) ./e2e/
 
 e2e-qos: build ## quality of service: marks in a capture, packet rates and bandwidth under load, a restart; prints a table (root)
-	$(E2E) -run TestQoS ./e2e/
+	$(E2E) -run TestQoS $(TESTFLAGS) ./e2e/
 
 .PHONY: e2e-trunk
 e2e-trunk: build ## a VM with a trunk: three networks by VLAN sub-interfaces, nothing else; restarts, a dead switch, re-plugged (root; PATCHBAY_E2E_AGENT=python)
-	$(E2E) -run TestTrunk ./e2e/
+	$(E2E) -run TestTrunk $(TESTFLAGS) ./e2e/
 
 e2e-blink: build ## probes at 1 kHz through PATCHBAY_BLINK_UPDATES=200 updates, Patchbay and the Python agent (root; PATCHBAY_BLINK_AGENTS=patchbay, PATCHBAY_BLINK_NETWORK=vxlan)
 	$(GO) test -count 1 -timeout 45m -tags e2e -v -run TestBlink $(TESTFLAGS) ./e2e/
@@ -45,7 +45,7 @@ secrets: build ## secrets planted on a host, looked for in everything that it sa
 admin-load: build ## 200 slow readers of the admin socket, scrapes and nonsense while ports are plugged in; prints a table (root; PATCHBAY_LAB_SERVER=sim)
 	$(GO) test -count 1 -timeout 20m -tags e2e -v -run TestAdminLoad $(TESTFLAGS) ./e2e/
 
-on-call: build ## the questions of docs/operations.md, each answered by one command on a host with a fault (root; PATCHBAY_LAB_SERVER=sim)
+on-call: build ## the questions of docs/how-to/on-call.md, each answered by one command on a host with a fault (root; PATCHBAY_LAB_SERVER=sim)
 	$(GO) test -count 1 -timeout 20m -tags e2e -v -run TestOnCall $(TESTFLAGS) ./e2e/
 
 .PHONY: flood
@@ -63,3 +63,11 @@ e2e-isolation: build ## a port in every state, both firewall drivers: what it he
 .PHONY: e2e-hostile
 e2e-hostile: build ## a VM that sends FRAMES=20000 generated frames of every kind with forged fields, in three rounds: nobody receives what it may not say (root; SEED=1, 0 for a new one; PATCHBAY_LAB_SERVER=sim)
 	FRAMES=$(or $(FRAMES),20000) SEED=$(SEED) $(GO) test -count 1 -timeout 30m -tags e2e -v -run TestHostile $(TESTFLAGS) ./e2e/
+
+.PHONY: e2e-smoke
+e2e-smoke: build ## the whole agent on the real server in three minutes: a rule opened and closed, restart, dead switch, tampered flows, broker away, a waiting port, trunk; packets and times as a table (root)
+	$(GO) test -count 1 -timeout 8m -tags e2e -v -run TestSmoke $(TESTFLAGS) ./e2e/
+
+.PHONY: footprint
+footprint: build ## connections, queues, start, restart and log of both agents while they idle; prints a line each (root)
+	$(GO) test -count 1 -timeout 20m -tags e2e -v -run TestFootprint $(TESTFLAGS) ./e2e/

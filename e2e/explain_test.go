@@ -90,8 +90,8 @@ func TestExplain(t *testing.T) {
 		seed: func() { x.update(b, attributes{"admin_state_up": false}) },
 		heal: func() { x.update(b, attributes{"admin_state_up": true}) },
 		args: []string{"trace", "a", "b"}, well: "delivered: to port b", ping: func() bool { return x.pings(a, b.IPs[0]) },
-		cause: "down", says: "dropped: port b is switched off by its administrator",
-		also: []string{"explain", "b"}, alsoSays: "is down: switched off by its administrator.",
+		cause: "down", says: "dropped: port b is admin down",
+		also: []string{"explain", "b"}, alsoSays: "is down: admin down.",
 	})
 	x.fault(ailment{
 		name: "spoofed source",

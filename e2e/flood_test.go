@@ -38,7 +38,7 @@ const (
 	quietProbes  = 15
 	// slowdown is how many times longer the wiring of a port may take during the flood.
 	slowdown = 3
-	// floodGrowth is what the bounds of docs/messaging.md allow: messages that wait for the handler and for the loop, and as
+	// floodGrowth is what the bounds of docs/explanation/messaging.md allow: messages that wait for the handler and for the loop, and as
 	// much again that is not collected yet.
 	floodGrowth = 2 * (64 + 8) << 20
 )
@@ -116,7 +116,7 @@ func TestFlood(t *testing.T) {
 	if end.Resyncs == before.Resyncs {
 		t.Error("the body that was dropped caused no resync")
 	}
-	if n := bytes.Count(log, []byte("connection to the broker lost")); n > 0 {
+	if n := bytes.Count(log, []byte("connection to the broker lost, reconnecting")); n > 0 {
 		t.Errorf("the broker was lost %d times", n)
 	}
 	if n := bytes.Count(log, []byte("\n")); n > 1000 {

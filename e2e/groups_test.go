@@ -179,6 +179,21 @@ func (f *filtered) named(rule attributes) attributes {
 	return r
 }
 
+// preparePort makes a VM with a port that is bound to its host, and silences it. The switch has no row for it yet.
+func (f *filtered) preparePort(v *vm) error {
+	var err error
+	v.VM, err = f.l.Host(v.host).Prepare(f.ctx, lab.Port{NetworkID: v.net.ID, Name: v.name, Extra: with(v.extra, "fixed_ips", []map[string]string{
+		{"subnet_id": v.net.SubnetID, "ip_address": v.v4}, {"subnet_id": v.net.v6, "ip_address": v.v6},
+	})})
+	if err == nil {
+		err = f.hush(v)
+	}
+	if err == nil {
+		v.probe, err = openProbe(v.Netns, "eth0")
+	}
+	return err
+}
+
 // plugPlanned plugs all VMs that are planned, and waits until they are ACTIVE and everybody knows where they are.
 func (f *filtered) plugPlanned(t *testing.T) {
 	f.eachHost(t, func(h *lab.Host) error {

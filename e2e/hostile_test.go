@@ -484,23 +484,6 @@ func (s *storm) verdict(t *testing.T) {
 	}
 }
 
-// socketDrops counts what the sockets of the first host, of which the switch has one for every VM, had no room for.
-func (c *cloud) socketDrops(t *testing.T) int {
-	t.Helper()
-	out, err := c.l.Host(1).Command(c.ctx, "ss", "--packet", "--memory", "--numeric").CombinedOutput()
-	if err != nil {
-		t.Fatalf("ss: %v: %s", err, out)
-	}
-	sum := 0
-	for _, word := range strings.FieldsFunc(string(out), func(r rune) bool { return strings.ContainsRune("(), \n\t", r) }) {
-		var n int
-		if _, err := fmt.Sscanf(word, "d%d", &n); err == nil && strings.TrimLeft(word[1:], "0123456789") == "" {
-			sum += n
-		}
-	}
-	return sum
-}
-
 // print shows how many frames of each kind were sent and how many arrived at somebody.
 func (x *hostileVM) print() {
 	if len(x.results) == 0 {

@@ -228,17 +228,7 @@ func (x *isolation) subject(t *testing.T, n *network, extra attributes) *vm {
 	x.number = 10 + (x.number-9)%220 // those of earlier states are free again
 	v := n.add(x.number, 1)
 	v.extra = with(extra, "security_groups", []string{x.open})
-	var err error
-	v.VM, err = x.l.Host(1).Prepare(x.ctx, lab.Port{NetworkID: n.ID, Name: v.name, Extra: with(v.extra, "fixed_ips", []map[string]string{
-		{"subnet_id": n.SubnetID, "ip_address": v.v4}, {"subnet_id": n.v6, "ip_address": v.v6},
-	})})
-	if err == nil {
-		err = x.hush(v)
-	}
-	if err == nil {
-		v.probe, err = openProbe(v.Netns, "eth0")
-	}
-	if err != nil {
+	if err := x.preparePort(v); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -17,7 +17,7 @@ import (
 )
 
 // TestOnCall asks the questions of somebody who is on call, each with one command, on a host where something is wrong. The
-// same table is in docs/operations.md, and the test holds them together.
+// same table is in docs/how-to/on-call.md, and the test holds them together.
 func TestOnCall(t *testing.T) {
 	x := newOnCall(t)
 	defer x.print("command", "answer")
@@ -36,18 +36,18 @@ func TestOnCall(t *testing.T) {
 		ask: "What does this port wait for?", args: []string{"explain", "tapPORT"}, // before the server has told its name
 		seed: func() { x.plugBare(d) }, heal: func() { x.ctl("start_app") },
 		rename: func(s string) string { return strings.ReplaceAll(s, "tapPORT", "tap"+d.ID[:11]) },
-		answer: "It waits for the server to tell about it.",
+		answer: "It waits for its details from the server.",
 	})
 	x.asked(question{
 		ask: "It took long to come up: where did the time go?", args: []string{"port", "d"},
 		seed: nothing, heal: func() { x.unplugBare(d) },
-		answer: "the server told about it", matches: regexp.MustCompile(`the server told about it +\+\d+(\.\d+)? s`),
+		answer: "details pulled from the server", matches: regexp.MustCompile(`details pulled from the server +\+\d+(\.\d+)? s`),
 	})
 	x.asked(question{
 		ask: "Why is this port DOWN?", args: []string{"explain", "b"},
 		seed:   func() { x.update(b, attributes{"admin_state_up": false}) },
 		heal:   func() { x.update(b, attributes{"admin_state_up": true}) },
-		answer: "is down: switched off by its administrator.",
+		answer: "is down: admin down.",
 	})
 	x.asked(question{
 		ask: "Which ports of this host do not work, and why?", args: []string{"ports", "--state", "dead"},
@@ -86,7 +86,7 @@ func TestOnCall(t *testing.T) {
 		answer: "for port a, because: packets from the port.",
 	})
 	x.asked(question{
-		ask: "Has somebody else put flows on our bridge?", args: []string{"flows", "br-int", "--why", "--text", "foreign"},
+		ask: "Has somebody else put flows on our bridge?", args: []string{"flows", "br-int", "--owner", "--text", "foreign"},
 		seed: func() {
 			x.ofctl(1, "add-flow", "br-int", "cookie=0,table=0,priority=100,in_port="+ofport(a)+",actions=drop")
 		},
@@ -94,9 +94,9 @@ func TestOnCall(t *testing.T) {
 		answer: "br-int: 1 flow: 1 foreign",
 	})
 	x.asked(question{
-		ask: "Does somebody tamper with our flows?", args: []string{"events", "--about", "somebody changed"},
+		ask: "Does somebody tamper with our flows?", args: []string{"events", "--about", "another program"},
 		seed: func() { x.ofctl(1, "--strict", "del-flows", "br-int", "table=60,priority=100,in_port="+ofport(b)) }, heal: nothing,
-		answer: "repairing a flow that somebody changed",
+		answer: "repairing a flow changed by another program",
 	})
 	x.asked(question{
 		ask: "Is a tunnel broken?", args: []string{"tunnels"},
@@ -181,7 +181,7 @@ func (x *onCall) asked(q question) {
 
 // documented checks that the questions are those of the table in the documentation, in the same order.
 func (x *onCall) documented() {
-	text, err := os.ReadFile("../docs/operations.md")
+	text, err := os.ReadFile("../docs/how-to/on-call.md")
 	if err != nil {
 		x.t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func (x *onCall) documented() {
 		}
 	}
 	if got, want := fmt.Sprintf("%q", told), fmt.Sprintf("%q", x.questions); got != want {
-		x.t.Errorf("docs/operations.md has other questions:\n%s\nasked\n%s", got, want)
+		x.t.Errorf("docs/how-to/on-call.md has other questions:\n%s\nasked\n%s", got, want)
 	}
 	if len(told) < 15 {
 		x.t.Errorf("%d questions", len(told))

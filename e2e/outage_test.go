@@ -250,7 +250,7 @@ func (x *faults) diskFull() {
 			inside("mount -t tmpfs -o size=4k tmpfs " + dir + " && head -c 4096 /dev/zero >" + dir + "/filler")
 		},
 		begin: func() {
-			if !x.eventually(wired, func() bool { return strings.Contains(tail(log, start), "cannot be written down") }) {
+			if !x.eventually(wired, func() bool { return strings.Contains(tail(log, start), "snapshot not written") }) {
 				t.Error("the agent did not say that it cannot write")
 			}
 			inside("umount -l " + dir)

@@ -218,33 +218,31 @@ func (f *filtered) cut(t *testing.T, list []*stream) {
 				t.Errorf("TCP %s still carried something to the %s %v after the rule was removed, want %v at most", s.name, to, took, revoked)
 			}
 		}
-		if n := f.tracked(t, s); n > 0 {
-			// The Python agent looks for entries of the kernel's tracker only.
-			if f.agent == lab.Patchbay {
-				t.Errorf("TCP %s is still tracked as allowed on the hosts of filtered ports (%d entries)", s.name, n)
-			}
+		// The Python agent looks for entries of the kernel's tracker only.
+		if left := f.tracked(t, s); len(left) > 0 && f.agent == lab.Patchbay {
+			t.Errorf("TCP %s is still tracked as allowed on the hosts of filtered ports: %q", s.name, left)
 		}
 	}
 }
 
-// tracked counts the entries of a connection on the host of the port whose rule was removed. One that bears the mark stops
+// tracked are the entries of a connection on the host of the port whose rule was removed. One that bears the mark stops
 // the connection, and stays for as long as its ends try.
-func (f *filtered) tracked(t *testing.T, s *stream) int {
+func (f *filtered) tracked(t *testing.T, s *stream) []string {
 	t.Helper()
-	n := 0
+	var left []string
+	tuple := fmt.Sprintf("src=%s,dst=%s,sport=%d,dport=%d", s.fromIP, s.ip, s.near.LocalAddr().(*net.TCPAddr).Port, s.port)
 	f.eventually(wired/2, func() bool {
 		out, err := f.l.Host(1).Switch().Appctl(f.ctx, "ovs-vswitchd", "dpctl/dump-conntrack")
 		if err != nil {
 			t.Fatal(err)
 		}
-		n = 0
+		left = nil
 		for line := range strings.Lines(out) {
-			if strings.Contains(line, "src="+s.fromIP+",dst="+s.ip+",") && strings.Contains(line, "dport="+strconv.Itoa(s.port)) &&
-				!strings.Contains(line, "mark=1") {
-				n++
+			if strings.Contains(line, tuple) && !strings.Contains(line, "mark=1") {
+				left = append(left, strings.TrimSpace(line))
 			}
 		}
-		return n == 0 || f.agent != lab.Patchbay
+		return len(left) == 0 || f.agent != lab.Patchbay
 	})
-	return n
+	return left
 }

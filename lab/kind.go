@@ -24,6 +24,10 @@ const (
 const (
 	// EnvServer is the environment variable that names the kind of server of new labs.
 	EnvServer = "PATCHBAY_LAB_SERVER"
+	// EnvUnkind says how unkind the simulated server of a lab is.
+	EnvUnkind = "PATCHBAY_LAB_UNKIND"
+	// EnvRelease says of which release it is.
+	EnvRelease = "PATCHBAY_LAB_RELEASE"
 	// envLab names the lab binary that runs the simulated server.
 	envLab = "PATCHBAY_LAB_BIN"
 )
@@ -51,5 +55,11 @@ func (l *Lab) simCommand() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []string{binary, "sim", "--url", l.TransportURL(), "--api", l.APIAddr()}, nil
+	command := []string{binary, "sim", "--url", l.TransportURL(), "--api", l.APIAddr()}
+	for flag, env := range map[string]string{"--unkind": EnvUnkind, "--release": EnvRelease} {
+		if value := os.Getenv(env); value != "" {
+			command = append(command, flag, value)
+		}
+	}
+	return command, nil
 }

@@ -9,20 +9,6 @@ import (
 	"fmt"
 )
 
-// batch collects the errors about messages with consecutive transaction ids.
-type batch struct {
-	first, n uint32
-	errs     []batchError
-	err      error // the connection ended
-}
-
-type batchError struct {
-	index int
-	err   *Error
-}
-
-func (b *batch) fail(err error) { b.err = err }
-
 // A Failure is a message that the switch refused.
 type Failure struct {
 	Index   int // in the list given
@@ -83,43 +69,6 @@ func (e *BundleError) Unwrap() error {
 // ErrMeterInBundle is returned for a bundle that holds a MeterMod.
 var ErrMeterInBundle = errors.New("openflow: a bundle cannot hold meters: send them before the flows that use them")
 
-// openBatch reserves transaction ids for n messages and collects the errors
-// about them. The caller must close it.
-func (c *Conn) openBatch(n int) (*batch, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.err != nil {
-		return nil, &ConnError{c.err}
-	}
-	b := &batch{first: c.reserve(uint32(n)), n: uint32(n)}
-	c.batches = append(c.batches, b)
-	return b, nil
-}
-
-func (c *Conn) closeBatch(b *batch) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for i, x := range c.batches {
-		if x == b {
-			c.batches = append(c.batches[:i:i], c.batches[i+1:]...)
-			return
-		}
-	}
-}
-
-// failures returns the errors that have come, one for each message.
-func (c *Conn) failures(b *batch, msgs []Message) []Failure {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var list []Failure
-	for _, e := range b.errs {
-		if e.index < len(msgs) {
-			list = append(list, Failure{e.index, msgs[e.index], e.err})
-		}
-	}
-	return list
-}
-
 // Send sends messages one after the other and waits until the switch has done
 // them. It is not atomic: what is refused is reported by *SendError, the rest
 // is done.
@@ -129,11 +78,11 @@ func (c *Conn) Send(ctx context.Context, msgs []Message) error {
 	}
 	ctx, cancel := c.cfg.bound(ctx)
 	defer cancel()
-	b, err := c.openBatch(len(msgs))
+	b, err := c.pending.openBatch(len(msgs))
 	if err != nil {
 		return err
 	}
-	defer c.closeBatch(b)
+	defer c.pending.closeBatch(b)
 	w := chunkWriter{c: c, ctx: ctx}
 	for i, m := range msgs {
 		w.buf, err = m.AppendMessage(w.buf, c.version, b.first+uint32(i))
@@ -150,7 +99,7 @@ func (c *Conn) Send(ctx context.Context, msgs []Message) error {
 	if err = c.Barrier(ctx); err != nil {
 		return err
 	}
-	if list := c.failures(b, msgs); list != nil {
+	if list := c.pending.failures(b, msgs); list != nil {
 		return &SendError{list}
 	}
 	return nil
@@ -264,11 +213,11 @@ func (c *Conn) Commit(ctx context.Context, msgs []Message) error {
 func (c *Conn) commit(ctx context.Context, msgs []Message) error {
 	ctx, cancel := c.cfg.bound(ctx)
 	defer cancel()
-	b, err := c.openBatch(len(msgs))
+	b, err := c.pending.openBatch(len(msgs))
 	if err != nil {
 		return err
 	}
-	defer c.closeBatch(b)
+	defer c.pending.closeBatch(b)
 	// The id of the first message names the bundle: unique on this connection.
 	bc := bundleConn{c, ctx, b.first}
 
@@ -303,14 +252,14 @@ func (c *Conn) commit(ctx context.Context, msgs []Message) error {
 		return bundleFailure(nil, err)
 	}
 	closeErr := bc.wait(closing)
-	if list := c.failures(b, msgs); list != nil || closeErr != nil {
+	if list := c.pending.failures(b, msgs); list != nil || closeErr != nil {
 		if c.Err() == nil && ctx.Err() == nil {
 			_ = bc.do(bundleDiscard)
 		}
 		return bundleFailure(list, closeErr)
 	}
 	if err = bc.do(bundleCommit); err != nil {
-		return bundleFailure(c.failures(b, msgs), err)
+		return bundleFailure(c.pending.failures(b, msgs), err)
 	}
 	return nil
 }
@@ -345,7 +294,7 @@ func (bc bundleConn) start(w *chunkWriter, typ uint16) (pendingControl, error) {
 		want = typeExperimenter
 	}
 	r := newReply(want)
-	xid, err := bc.c.start(r)
+	xid, err := bc.c.pending.start(r)
 	if err != nil {
 		return pendingControl{}, err
 	}
@@ -354,7 +303,7 @@ func (bc bundleConn) start(w *chunkWriter, typ uint16) (pendingControl, error) {
 }
 
 func (bc bundleConn) wait(p pendingControl) error {
-	if err := bc.c.await(bc.ctx, p.xid, p.done); err != nil {
+	if err := bc.c.pending.await(bc.ctx, p.xid, p.done); err != nil {
 		return err
 	}
 	return p.err
@@ -368,7 +317,7 @@ func (bc bundleConn) do(typ uint16) error {
 		return err
 	}
 	if err := w.flush(); err != nil {
-		bc.c.forget(p.xid)
+		bc.c.pending.forget(p.xid)
 		return err
 	}
 	return bc.wait(p)

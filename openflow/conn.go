@@ -11,7 +11,6 @@ import (
 	"io"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -62,19 +61,6 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// An Event is a message that the switch sent on its own: *PortStatus,
-// *FlowRemoved, *MonitorUpdate or EventsLost.
-type Event interface{ isEvent() }
-
-func (*PortStatus) isEvent()    {}
-func (*FlowRemoved) isEvent()   {}
-func (*MonitorUpdate) isEvent() {}
-func (EventsLost) isEvent()     {}
-
-// EventsLost stands for events that were dropped because nobody read them in
-// time. Whoever follows a state from events has to read it anew.
-type EventsLost struct{}
-
 // A Conn is a connection to one bridge. Its methods may be used by several
 // goroutines at once.
 //
@@ -85,34 +71,10 @@ type Conn struct {
 	cfg      Config
 	version  Version
 	features Features
-
-	writing chan struct{} // has a token while somebody writes a chunk of whole messages
-
-	mu       sync.Mutex
-	err      error // why the connection ended
-	nextXID  uint32
-	waiters  map[uint32]waiter
-	batches  []*batch
-	monitors *monitorWait // the monitor request under way
-
-	done      chan struct{} // closed when err is set
-	wg        sync.WaitGroup
-	received  atomic.Uint64 // messages, to see signs of life
-	echoes    chan []byte   // payloads of echo requests to answer
-	packetIns chan *PacketIn
-	dropped   atomic.Uint64
-	events    chan Event
-	lost      bool // the last event queued is EventsLost; reader only
-}
-
-// A waiter receives the replies to one request. Its methods are called by the
-// reader and must not block.
-type waiter interface {
-	// deliver takes a reply, whose body it may keep, and says whether it was
-	// the last one.
-	deliver(h head, body []byte) (last bool)
-	// fail ends the wait.
-	fail(err error)
+	writing  chan struct{} // has a token while somebody writes a chunk of whole messages
+	pending  pending
+	in       inbox
+	wg       sync.WaitGroup
 }
 
 // NewConn makes a connection of one that the transport already has, by
@@ -123,20 +85,18 @@ func NewConn(ctx context.Context, nc net.Conn, cfg Config) (*Conn, error) {
 	ctx, cancel := cfg.bound(ctx)
 	defer cancel()
 	c := &Conn{
-		nc: nc, cfg: cfg, nextXID: 1,
-		waiters:   make(map[uint32]waiter),
-		done:      make(chan struct{}),
-		writing:   make(chan struct{}, 1),
-		echoes:    make(chan []byte, 16),
-		packetIns: make(chan *PacketIn, cfg.PacketIns),
-		events:    make(chan Event, cfg.Events+1),
+		nc: nc, cfg: cfg, writing: make(chan struct{}, 1),
+		pending: pending{done: make(chan struct{}), nextXID: 1, waiters: make(map[uint32]waiter)},
+		in:      inbox{echoes: make(chan []byte, 16), packetIns: make(chan *PacketIn, cfg.PacketIns), events: make(chan Event, cfg.Events+1)},
 	}
 	growSendBuffer(nc)
 	r := bufio.NewReaderSize(nc, readBuffer)
-	if err := c.hello(ctx, r); err != nil {
+	var err error
+	if c.version, err = hello(ctx, nc, r, cfg.Versions); err != nil {
 		_ = nc.Close()
 		return nil, fmt.Errorf("openflow: hello: %w", err)
 	}
+	c.in.version, c.in.pending = c.version, &c.pending
 	c.wg.Add(2)
 	go c.read(r)
 	go c.answer()
@@ -167,39 +127,38 @@ func (c *Config) bound(ctx context.Context) (context.Context, context.CancelFunc
 }
 
 // hello exchanges hellos and settles the version.
-func (c *Conn) hello(ctx context.Context, r *bufio.Reader) error {
+func hello(ctx context.Context, nc net.Conn, r *bufio.Reader, versions []Version) (Version, error) {
 	deadline, _ := ctx.Deadline()
-	if err := c.nc.SetDeadline(deadline); err != nil {
-		return err
+	if err := nc.SetDeadline(deadline); err != nil {
+		return 0, err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = c.nc.SetDeadline(time.Unix(1, 0)) })
+	stop := context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	if _, err := c.nc.Write(appendHello(nil, c.cfg.Versions, 0)); err != nil {
-		return err
+	if _, err := nc.Write(appendHello(nil, versions, 0)); err != nil {
+		return 0, err
 	}
 	h, body, err := readMessage(r)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	switch h.typ {
 	case typeHello:
 	case typeError:
 		if e, err := decodeError(body); err == nil {
-			return e
+			return 0, e
 		}
-		return malformed("hello", "an error that cannot be read")
+		return 0, malformed("hello", "an error that cannot be read")
 	default:
-		return malformed("hello", "message of type %d came first", h.typ)
+		return 0, malformed("hello", "message of type %d came first", h.typ)
 	}
-	v, ok := negotiate(c.cfg.Versions, decodeHello(h, body))
+	v, ok := negotiate(versions, decodeHello(h, body))
 	if !ok {
-		return fmt.Errorf("the switch speaks none of %v", c.cfg.Versions)
+		return 0, fmt.Errorf("the switch speaks none of %v", versions)
 	}
-	c.version = v
 	if !stop() {
-		return ctx.Err()
+		return 0, ctx.Err()
 	}
-	return c.nc.SetDeadline(time.Time{})
+	return v, nc.SetDeadline(time.Time{})
 }
 
 // Version returns the version of OpenFlow that was settled.
@@ -209,27 +168,27 @@ func (c *Conn) Version() Version { return c.version }
 func (c *Conn) Features() Features { return c.features }
 
 // Done is closed when the connection has ended; Err then says why.
-func (c *Conn) Done() <-chan struct{} { return c.done }
+func (c *Conn) Done() <-chan struct{} { return c.pending.done }
 
 // Err returns why the connection ended, nil while it lives, ErrClosed after
 // Close.
 func (c *Conn) Err() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.err
+	c.pending.mu.Lock()
+	defer c.pending.mu.Unlock()
+	return c.pending.err
 }
 
 // PacketIns returns the packets that the switch sends to the controller,
 // closed at the end of the connection. EnablePacketIns makes them come.
-func (c *Conn) PacketIns() <-chan *PacketIn { return c.packetIns }
+func (c *Conn) PacketIns() <-chan *PacketIn { return c.in.packetIns }
 
 // PacketInsDropped returns how many packet-ins were dropped because nobody
 // read them in time.
-func (c *Conn) PacketInsDropped() uint64 { return c.dropped.Load() }
+func (c *Conn) PacketInsDropped() uint64 { return c.in.dropped.Load() }
 
 // Events returns what else the switch sends on its own, closed at the end of
 // the connection. Who does not need it need not read it.
-func (c *Conn) Events() <-chan Event { return c.events }
+func (c *Conn) Events() <-chan Event { return c.in.events }
 
 // Close ends the connection and waits for its goroutines.
 func (c *Conn) Close() error {
@@ -240,34 +199,19 @@ func (c *Conn) Close() error {
 
 // end records why the connection ended, once, and fails everyone who waits.
 func (c *Conn) end(err error) {
-	c.mu.Lock()
-	if c.err != nil {
-		c.mu.Unlock()
-		return
-	}
-	c.err = err
-	failure := &ConnError{err}
-	if c.monitors != nil {
-		c.monitors.fail(failure) // read under the lock, as soon as the barrier behind it is answered
-	}
-	waiters, batches := c.waiters, c.batches
-	c.waiters, c.batches, c.monitors = nil, nil, nil
-	close(c.done)
-	c.mu.Unlock()
-	_ = c.nc.Close()
-	for _, w := range waiters {
-		w.fail(failure)
-	}
-	for _, b := range batches {
-		b.fail(failure)
+	if waiters, first := c.pending.end(err); first {
+		_ = c.nc.Close()
+		for _, w := range waiters {
+			w.fail(&ConnError{err})
+		}
 	}
 }
 
 // read is the reader goroutine: the only one that reads from the connection.
 func (c *Conn) read(r *bufio.Reader) {
 	defer c.wg.Done()
-	defer close(c.packetIns)
-	defer close(c.events)
+	defer close(c.in.packetIns)
+	defer close(c.in.events)
 	for {
 		h, body, err := readMessage(r)
 		if err != nil {
@@ -277,169 +221,11 @@ func (c *Conn) read(r *bufio.Reader) {
 			c.end(err)
 			return
 		}
-		c.received.Add(1)
-		if err := c.dispatch(h, body); err != nil {
+		c.in.received.Add(1)
+		if err := c.in.dispatch(h, body); err != nil {
 			c.end(err)
 			return
 		}
-	}
-}
-
-// readMessage reads one message. The body is memory of its own.
-func readMessage(r *bufio.Reader) (head, []byte, error) {
-	b, err := r.Peek(headerLen)
-	if err != nil {
-		return head{}, nil, err
-	}
-	h := parseHead(b)
-	if h.length < headerLen {
-		return h, nil, malformed("message", "length %d", h.length)
-	}
-	_, _ = r.Discard(headerLen)
-	body := make([]byte, h.length-headerLen)
-	_, err = io.ReadFull(r, body)
-	return h, body, err
-}
-
-// dispatch handles a message. An error ends the connection: it is returned
-// only for messages that make everything after them doubtful.
-func (c *Conn) dispatch(h head, body []byte) error {
-	switch h.typ {
-	case typeEchoRequest:
-		payload := binary.BigEndian.AppendUint32(nil, h.xid)
-		select {
-		case c.echoes <- append(payload, body...):
-		default: // so many unanswered ones say that we cannot write anyway
-		}
-		return nil
-	case typeError:
-		return c.dispatchError(h, body)
-	case typePacketIn:
-		return c.packetIn(decodePacketIn(body))
-	case typePortStatus:
-		s, err := decodePortStatus(c.version, body)
-		if err != nil {
-			return err
-		}
-		c.event(s)
-		return nil
-	case typeFlowRemoved:
-		r, err := decodeFlowRemoved(body)
-		if err != nil {
-			return err
-		}
-		c.event(r)
-		return nil
-	case typeExperimenter:
-		if done, err := c.dispatchExperimenter(body); done {
-			return err
-		}
-	case typeMultipartReply:
-		if done, err := c.dispatchUpdates(h, body); done {
-			return err
-		}
-	}
-	c.mu.Lock()
-	w := c.waiters[h.xid]
-	if w != nil && w.deliver(h, body) {
-		delete(c.waiters, h.xid)
-	}
-	c.mu.Unlock()
-	return nil
-}
-
-func (c *Conn) dispatchError(h head, body []byte) error {
-	e, err := decodeError(body)
-	if err != nil {
-		return err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if w := c.waiters[h.xid]; w != nil {
-		w.fail(e)
-		delete(c.waiters, h.xid)
-		return nil
-	}
-	for _, b := range c.batches {
-		if i := h.xid - b.first; i < b.n {
-			b.errs = append(b.errs, batchError{int(i), e})
-			return nil
-		}
-	}
-	// Open vSwitch builds the error about a monitor request from a wrong place
-	// of its memory: the transaction id may be anything, mostly 0, the code is
-	// not always the right one, and the data is none of our business.
-	if c.monitors != nil && c.monitors.err == nil {
-		e.Data = nil
-		c.monitors.err = e
-	}
-	return nil
-}
-
-// dispatchExperimenter handles Nicira's and ONF's messages that are no
-// replies.
-func (c *Conn) dispatchExperimenter(b []byte) (done bool, err error) {
-	if len(b) < 8 {
-		return true, malformed("experimenter message", "%d bytes", len(b))
-	}
-	switch exp, typ := binary.BigEndian.Uint32(b), binary.BigEndian.Uint32(b[4:]); {
-	case exp == experimenterNicira && typ == nxtPacketIn2:
-		return true, c.packetIn(decodePacketIn2(b[8:]))
-	case exp == experimenterONF && typ == onfFlowMonitor+1:
-		c.event(&MonitorUpdate{[]FlowUpdate{{Event: FlowsPaused}}})
-		return true, nil
-	case exp == experimenterONF && typ == onfFlowMonitor+2:
-		c.event(&MonitorUpdate{[]FlowUpdate{{Event: FlowsResumed}}})
-		return true, nil
-	}
-	return false, nil
-}
-
-// dispatchUpdates handles the replies of a flow monitor.
-func (c *Conn) dispatchUpdates(h head, body []byte) (done bool, err error) {
-	typ, _, rest, err := cutMultipart(body)
-	if err != nil {
-		return true, err
-	}
-	switch {
-	case typ == mpFlowMonitor:
-	case typ == mpExperimenter && len(rest) >= 8 && binary.BigEndian.Uint32(rest) == experimenterONF &&
-		binary.BigEndian.Uint32(rest[4:]) == onfFlowMonitor:
-		rest = rest[8:]
-	default:
-		return false, nil
-	}
-	list, err := decodeUpdates(c.version, rest, h.xid != 0)
-	if err != nil {
-		return true, err
-	}
-	if len(list) > 0 {
-		c.event(&MonitorUpdate{list})
-	}
-	return true, nil
-}
-
-func (c *Conn) packetIn(p *PacketIn, err error) error {
-	if err != nil {
-		return err
-	}
-	select {
-	case c.packetIns <- p:
-	default:
-		c.dropped.Add(1)
-	}
-	return nil
-}
-
-// event queues an event. The queue has one place more than it may hold events;
-// that place is for EventsLost, so that the loss is always told.
-func (c *Conn) event(ev Event) {
-	if len(c.events) < cap(c.events)-1 {
-		c.lost = false
-		c.events <- ev
-	} else if !c.lost {
-		c.lost = true
-		c.events <- EventsLost{}
 	}
 }
 
@@ -457,12 +243,12 @@ func (c *Conn) answer() {
 	for {
 		var msg []byte
 		select {
-		case <-c.done:
+		case <-c.pending.done:
 			return
-		case p := <-c.echoes:
+		case p := <-c.in.echoes:
 			msg = appendSimple(nil, c.version, typeEchoReply, binary.BigEndian.Uint32(p), p[4:])
 		case <-tick:
-			n := c.received.Load()
+			n := c.in.received.Load()
 			if n != seen {
 				seen, silent = n, 0
 				continue
@@ -506,15 +292,4 @@ func (c *Conn) write(ctx context.Context, b []byte) error {
 func (c *Conn) broken(err error) error {
 	c.end(err)
 	return &ConnError{c.Err()}
-}
-
-// reserve takes n consecutive transaction ids and returns the first. Ids are
-// never 0, which the switch uses for what it sends on its own.
-func (c *Conn) reserve(n uint32) uint32 {
-	if c.nextXID > ^uint32(0)-n-1 {
-		c.nextXID = 1
-	}
-	first := c.nextXID
-	c.nextXID += n
-	return first
 }

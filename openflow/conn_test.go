@@ -1,17 +1,58 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package openflow
+package openflow_test
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"net"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	. "github.com/patchbay-sdn/patchbay/openflow"
+	"github.com/patchbay-sdn/patchbay/openflow/openflowtest"
 )
+
+// fakeSwitch is the switch in memory, at a socket.
+type fakeSwitch struct {
+	*openflowtest.Switch
+	target string
+}
+
+func newFake(t *testing.T, options ...func(*openflowtest.Switch)) *fakeSwitch {
+	t.Helper()
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fakeSwitch{openflowtest.New(), "unix:" + l.Addr().String()}
+	for _, o := range options {
+		o(f.Switch)
+	}
+	accepted := make(chan struct{})
+	go func() { defer close(accepted); f.Accept(l) }()
+	t.Cleanup(func() {
+		_ = l.Close()
+		<-accepted
+		f.Drop()
+		f.Wait()
+	})
+	return f
+}
+
+func dialFake(t *testing.T, f *fakeSwitch, cfg Config) *Conn {
+	t.Helper()
+	c, err := Dial(t.Context(), f.target, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
 
 func TestHandshake(t *testing.T) {
 	for _, tc := range []struct {
@@ -27,11 +68,8 @@ func TestHandshake(t *testing.T) {
 		{"none", 1 << 1, nil, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			f := newFake(t)
-			f.mu.Lock()
-			f.bitmap = tc.bitmap
-			f.mu.Unlock()
-			c, err := Dial(t.Context(), f.target(), Config{Versions: tc.ours})
+			f := newFake(t, func(s *openflowtest.Switch) { s.Hello = tc.bitmap })
+			c, err := Dial(t.Context(), f.target, Config{Versions: tc.ours})
 			if tc.want == 0 {
 				if err == nil || !strings.Contains(err.Error(), "speaks none of") {
 					t.Fatal(err)
@@ -116,7 +154,7 @@ func TestCommit(t *testing.T) {
 	f := newFake(t)
 	c := dialFake(t, f, Config{})
 	entries := testEntries(t, 95)
-	if err := c.Commit(t.Context(), adds(entries)); err != nil {
+	if err := c.Commit(t.Context(), Adds(entries)); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Commit(t.Context(), nil); err != nil {
@@ -135,13 +173,13 @@ func TestCommit(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, bad := range map[string]Entry{"OFPFMFC_BAD_TABLE_ID": badTable, "OFPMMFC_INVALID_METER": badMeter} {
-		err = c.Commit(t.Context(), append(adds(entries[:3]), AddFlow(bad), DeleteFlow(entries[0].Key())))
+		err = c.Commit(t.Context(), append(Adds(entries[:3]), AddFlow(bad), DeleteFlow(entries[0].Key())))
 		be := &BundleError{}
 		if !errors.As(err, &be) || !IsError(err, name) || len(be.Failures) != 1 || be.Failures[0].Index != 3 || be.Applied != 0 {
 			t.Fatalf("%v", err)
 		}
-		if f.count() != 95 {
-			t.Fatalf("%d flows", f.count())
+		if len(f.Flows()) != 95 {
+			t.Fatalf("%d flows", len(f.Flows()))
 		}
 	}
 	// Something that cannot be encoded.
@@ -155,8 +193,8 @@ func TestCommit(t *testing.T) {
 	if err := c.Send(t.Context(), []Message{AddFlow(badMeter), DeleteFlow(entries[0].Key())}); !IsError(err, "OFPMMFC_INVALID_METER") {
 		t.Error(err)
 	}
-	if f.count() != 94 {
-		t.Errorf("%d flows", f.count())
+	if len(f.Flows()) != 94 {
+		t.Errorf("%d flows", len(f.Flows()))
 	}
 }
 
@@ -164,14 +202,14 @@ func TestCommit(t *testing.T) {
 func TestCommitRefused(t *testing.T) {
 	f := newFake(t)
 	c := dialFake(t, f, Config{})
-	f.inject(func(k *fakeConn, h head, _ []byte) bool {
-		if h.typ == typeBundleControl || h.typ == typeBundleAdd {
-			k.sendError(h.xid, 1, 1, nil)
+	f.Inject(func(k *openflowtest.Conn, m openflowtest.Message) bool {
+		if m.Type == openflowtest.TypeBundleControl || m.Type == openflowtest.TypeBundleAdd {
+			k.SendError(m.XID, &Error{Type: 1, Code: 1})
 			return true
 		}
 		return false
 	})
-	err := c.Commit(t.Context(), adds(testEntries(t, 3)))
+	err := c.Commit(t.Context(), Adds(testEntries(t, 3)))
 	be := &BundleError{}
 	if !errors.As(err, &be) || !IsError(err, "OFPBRC_BAD_TYPE") || len(be.Failures) != 0 {
 		t.Errorf("%v", err)
@@ -181,7 +219,7 @@ func TestCommitRefused(t *testing.T) {
 func TestDump(t *testing.T) {
 	f := newFake(t)
 	c := dialFake(t, f, Config{})
-	if err := c.Commit(t.Context(), adds(testEntries(t, 105))); err != nil {
+	if err := c.Commit(t.Context(), Adds(testEntries(t, 105))); err != nil {
 		t.Fatal(err)
 	}
 	// The callback may use the connection, and may end the dump.
@@ -201,11 +239,11 @@ func TestDump(t *testing.T) {
 		t.Fatalf("%+v %v", a, err)
 	}
 	// A dump that never ends does with its context.
-	f.inject(func(k *fakeConn, h head, body []byte) bool {
-		if h.typ != typeMultipartRequest {
+	f.Inject(func(k *openflowtest.Conn, m openflowtest.Message) bool {
+		if m.Type != openflowtest.TypeMultipart {
 			return false
 		}
-		k.send(typeMultipartReply, h.xid, append([]byte{body[0], body[1], 0, 1, 0, 0, 0, 0}, appendFlowStat(nil, testEntries(t, 1)[0])...))
+		k.Send(openflowtest.TypeMultipartReply, m.XID, append([]byte{m.Body[0], m.Body[1], 0, 1, 0, 0, 0, 0}, openflowtest.EncodeStat(testEntries(t, 1)[0])...)...)
 		return true
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -214,9 +252,9 @@ func TestDump(t *testing.T) {
 		t.Error(err)
 	}
 	// Another answer than the one asked for.
-	f.inject(func(k *fakeConn, h head, _ []byte) bool {
-		if h.typ == typeMultipartRequest {
-			k.send(typeMultipartReply, h.xid, []byte{0, 99, 0, 0, 0, 0, 0, 0})
+	f.Inject(func(k *openflowtest.Conn, m openflowtest.Message) bool {
+		if m.Type == openflowtest.TypeMultipart {
+			k.Send(openflowtest.TypeMultipartReply, m.XID, 0, 99, 0, 0, 0, 0, 0, 0)
 			return true
 		}
 		return false
@@ -224,7 +262,7 @@ func TestDump(t *testing.T) {
 	if _, err := c.Flows(t.Context(), Filter{}); !errors.Is(err, ErrMalformed) {
 		t.Error(err)
 	}
-	f.inject(nil)
+	f.Inject(nil)
 	if err := c.Barrier(t.Context()); err != nil {
 		t.Errorf("the connection did not survive: %v", err)
 	}
@@ -232,23 +270,23 @@ func TestDump(t *testing.T) {
 
 // A connection that breaks, or brings nonsense, fails who waits and tells why.
 func TestConnectionEnds(t *testing.T) {
-	for name, act := range map[string]func(k *fakeConn, h head){
-		"closed":   func(k *fakeConn, _ head) { _ = k.nc.Close() },
-		"length 3": func(k *fakeConn, _ head) { _, _ = k.nc.Write([]byte{5, 21, 0, 3, 0, 0, 0, 0}) },
-		"bad packet-in": func(k *fakeConn, _ head) {
-			k.send(typePacketIn, 0, []byte{1})
+	for name, act := range map[string]func(k *openflowtest.Conn){
+		"closed":   func(k *openflowtest.Conn) { k.Close() },
+		"length 3": func(k *openflowtest.Conn) { k.Write([]byte{5, 21, 0, 3, 0, 0, 0, 0}) },
+		"bad packet-in": func(k *openflowtest.Conn) {
+			k.Send(openflowtest.TypePacketIn, 0, 1)
 		},
-		"half a message": func(k *fakeConn, _ head) {
-			_, _ = k.nc.Write([]byte{5, 21, 0, 99, 0, 0, 0, 0, 1, 2, 3})
-			_ = k.nc.Close()
+		"half a message": func(k *openflowtest.Conn) {
+			k.Write([]byte{5, 21, 0, 99, 0, 0, 0, 0, 1, 2, 3})
+			k.Close()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFake(t)
 			c := dialFake(t, f, Config{})
-			f.inject(func(k *fakeConn, h head, _ []byte) bool {
-				if h.typ == typeBarrierRequest {
-					act(k, h)
+			f.Inject(func(k *openflowtest.Conn, m openflowtest.Message) bool {
+				if m.Type == openflowtest.TypeBarrierRequest {
+					act(k)
 					return true
 				}
 				return false
@@ -278,14 +316,14 @@ func TestEchoWhileWriting(t *testing.T) {
 	c := dialFake(t, f, Config{})
 	release, echoed := make(chan struct{}), make(chan struct{}, 1)
 	var stopped atomic.Bool
-	f.inject(func(k *fakeConn, h head, _ []byte) bool {
+	f.Inject(func(k *openflowtest.Conn, m openflowtest.Message) bool {
 		switch {
-		case h.typ == typeBundleAdd && stopped.CompareAndSwap(false, true):
+		case m.Type == openflowtest.TypeBundleAdd && stopped.CompareAndSwap(false, true):
 			for range 3 {
-				k.send(typeEchoRequest, 77, []byte("are you there"))
+				k.Send(openflowtest.TypeEchoRequest, 77, []byte("are you there")...)
 			}
 			<-release
-		case h.typ == typeEchoReply && h.xid == 77:
+		case m.Type == openflowtest.TypeEchoReply && m.XID == 77:
 			select {
 			case echoed <- struct{}{}:
 			default:
@@ -294,7 +332,7 @@ func TestEchoWhileWriting(t *testing.T) {
 		return false
 	})
 	done := make(chan error, 1)
-	go func() { done <- c.Commit(context.Background(), adds(testEntries(t, 20000))) }()
+	go func() { done <- c.Commit(context.Background(), Adds(testEntries(t, 20000))) }()
 	time.Sleep(50 * time.Millisecond)
 	close(release)
 	if err := <-done; err != nil {
@@ -305,8 +343,8 @@ func TestEchoWhileWriting(t *testing.T) {
 	case <-time.After(5 * time.Second):
 		t.Error("no answer to the echo request")
 	}
-	if f.count() != 20000 {
-		t.Errorf("%d flows", f.count())
+	if len(f.Flows()) != 20000 {
+		t.Errorf("%d flows", len(f.Flows()))
 	}
 }
 
@@ -341,8 +379,8 @@ func TestConcurrentUse(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if f.count() != 320 {
-		t.Errorf("%d flows", f.count())
+	if len(f.Flows()) != 320 {
+		t.Errorf("%d flows", len(f.Flows()))
 	}
 }
 
@@ -356,7 +394,7 @@ func TestSupervisor(t *testing.T) {
 		if attempts.Add(1); refuse.Load() {
 			return nil, fmt.Errorf("attempt %d", attempts.Load())
 		}
-		return Dial(ctx, f.target(), Config{})
+		return Dial(ctx, f.target, Config{})
 	}}
 	links := s.Start(ctx)
 	l := <-links
@@ -377,7 +415,7 @@ func TestSupervisor(t *testing.T) {
 	}
 	// Break and reconnection while nobody reads are one event.
 	for range 3 {
-		f.drop()
+		f.Drop()
 		time.Sleep(30 * time.Millisecond)
 	}
 	var last Link
@@ -400,5 +438,51 @@ func TestSupervisor(t *testing.T) {
 	}
 	if last.Conn.Err() == nil {
 		t.Error("the connection outlived its supervisor")
+	}
+}
+
+// Reports that nobody reads in time are dropped, and that is told once, in their place; those that follow come again.
+func TestEventsLost(t *testing.T) {
+	f := newFake(t)
+	c := dialFake(t, f, Config{Events: 3})
+	if err := c.Monitor(t.Context(), 1, Filter{Table: AllTables}, false); err != nil {
+		t.Fatal(err)
+	}
+	change := func(entries []Entry) {
+		t.Helper()
+		for _, e := range entries {
+			if err := f.Apply(AddFlow(e)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := c.Barrier(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next := func() Event {
+		select {
+		case e := <-c.Events():
+			return e
+		case <-time.After(5 * time.Second):
+			return nil
+		}
+	}
+	entries := testEntries(t, 20)
+	change(entries)
+	for round := range 2 {
+		for i := range 3 {
+			u, ok := next().(*MonitorUpdate)
+			if want := entries[i]; !ok || len(u.Updates) != 1 || u.Updates[0].Entry != want {
+				t.Fatalf("round %d: event %d is %+v, want %s", round, i, u, want)
+			}
+		}
+		if e := next(); e != (EventsLost{}) {
+			t.Fatalf("round %d: %+v, want that some were lost", round, e)
+		}
+		if n := len(c.Events()); n != 0 {
+			t.Errorf("round %d: %d events more", round, n)
+		}
+		entries = entries[5:]
+		change(entries)
 	}
 }

@@ -42,4 +42,12 @@
 //
 // What this package does not know of a flow in the switch is never an error:
 // unknown fields and actions are kept as they are ([RawField], [RawAction]).
+//
+// # Stability
+//
+// The package follows semantic versioning. Before v1 a minor version may change
+// or remove exported names, and CHANGELOG.md says how to follow; a patch version
+// changes none. The two latest releases of Go are supported. Texts of errors
+// may change at any time; types, and the names that [IsError] takes, do not.
+// docs/reference/api.md of the repository has the whole promise.
 package openflow

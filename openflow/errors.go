@@ -28,7 +28,7 @@ func (e *Error) Name() string {
 	if n := errorName(e.Type, e.Code); n != "" {
 		return n
 	}
-	if n := niciraErrorName10(e.Type, e.Code); n != "" {
+	if n := niciraErrors10[uint32(e.Type)<<16|uint32(e.Code)]; n != "" {
 		return n
 	}
 	return fmt.Sprintf("error %d/%d", e.Type, e.Code)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/openflow"
+	"github.com/patchbay-sdn/patchbay/openflow/openflowtest"
 )
 
 // A flow in Go, in the syntax of ovs-ofctl, and as the bytes that are kept.
@@ -100,15 +101,53 @@ func ExampleConn_Commit() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
+	bridge := openflowtest.New()                  // a bridge in memory, for this example
+	c, err := bridge.Dial(ctx, openflow.Config{}) // a real one: openflow.Dial(ctx, "br-int", openflow.Config{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer bridge.Wait()
+	defer func() { _ = c.Close() }()
+	want := map[openflow.Key]openflow.Entry{}
+	for _, text := range []string{"table=0,priority=2,in_port=1,actions=output:2", "table=0,priority=0,actions=drop"} {
+		f, err := openflow.ParseFlow(text)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		e, err := f.Entry()
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		want[e.Key()] = e
+	}
+	if err := reconcile(ctx, c, want); err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(len(bridge.Flows()), "flows")
+	if err := reconcile(ctx, c, nil); err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(len(bridge.Flows()), "flows")
+	// Output:
+	// 2 flows
+	// 0 flows
+}
+
+// Dial connects to the management socket of a local bridge.
+func ExampleDial() {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
 	c, err := openflow.Dial(ctx, "br-example", openflow.Config{})
 	if err != nil {
 		fmt.Println("no such bridge here")
 		return
 	}
 	defer func() { _ = c.Close() }()
-	if err := reconcile(ctx, c, nil); err != nil {
-		fmt.Println(err)
-	}
 	// Output: no such bridge here
 }
 

@@ -273,7 +273,7 @@ func (e Entry) Flow() (Flow, error) {
 	if f.Match, err = e.Key().Match(); err != nil {
 		return f, err
 	}
-	f.Actions, err = DecodeInstructions([]byte(v[valueHead:]))
+	f.Actions, err = decodeInstructions([]byte(v[valueHead:]))
 	return f, err
 }
 

@@ -58,12 +58,11 @@ func FuzzMessage(f *testing.F) {
 		}
 		_ = describeSafe(v)
 		// The same bytes through a connection's dispatch.
-		c := &Conn{
-			version: Version(b[0]), waiters: map[uint32]waiter{}, done: make(chan struct{}),
+		in := &inbox{
+			version: Version(b[0]), pending: &pending{waiters: map[uint32]waiter{parseHead(b).xid: newParts(mpFlow)}},
 			echoes: make(chan []byte, 1), packetIns: make(chan *PacketIn, 1), events: make(chan Event, 2),
 		}
-		c.waiters[parseHead(b).xid] = newParts(mpFlow)
-		_ = c.dispatch(parseHead(b), bytes.Clone(b[headerLen:]))
+		_ = in.dispatch(parseHead(b), bytes.Clone(b[headerLen:]))
 	})
 }
 
@@ -113,7 +112,7 @@ func FuzzActions(f *testing.F) {
 		if err == nil {
 			_ = m.String()
 		}
-		list, err := DecodeInstructions(ins)
+		list, err := decodeInstructions(ins)
 		_ = AppendActions(nil, list)
 		if err != nil {
 			return

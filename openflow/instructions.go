@@ -171,11 +171,11 @@ func findRank(list []Action, rank int) Action {
 	return nil
 }
 
-// DecodeInstructions decodes the instructions of a flow into actions. What is
+// decodeInstructions decodes the instructions of a flow into actions. What is
 // not known, or not written as this package writes it, becomes a RawAction or
 // RawInstruction; only broken lengths are an error, and then the actions
 // before the break are returned with it.
-func DecodeInstructions(b []byte) ([]Action, error) { return new(decoder).instructions(nil, b) }
+func decodeInstructions(b []byte) ([]Action, error) { return new(decoder).instructions(nil, b) }
 
 func (d *decoder) instructions(list []Action, b []byte) ([]Action, error) {
 	for len(b) > 0 {

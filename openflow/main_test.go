@@ -21,6 +21,9 @@ func writeFile(t testing.TB, name string, data []byte) {
 	}
 }
 
+// Adds is for the tests outside the package.
+func Adds(entries []Entry) []Message { return adds(entries) }
+
 // adds makes the messages that add flows.
 func adds(entries []Entry) []Message {
 	msgs := make([]Message, len(entries))

@@ -4,6 +4,7 @@ package openflow
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -315,36 +316,35 @@ func pick(cond bool, a, b Field) Field {
 	return b
 }
 
+// prerequisites are the protocols that a match has to ask for, by ranges of
+// fields.
+var prerequisites = []struct {
+	first, last Field
+	etypes      []uint64
+	proto       uint64 // any if 0
+}{
+	{IPv4Src, IPv4Dst, []uint64{EtherIPv4}, 0},
+	{IPv6Src, IPv6Dst, []uint64{EtherIPv6}, 0},
+	{IPv6Label, IPv6Label, []uint64{EtherIPv6}, 0},
+	{IPFrag, IPTTL, []uint64{EtherIPv4, EtherIPv6}, 0},
+	{IPProto, IPProto, []uint64{EtherIPv4, EtherIPv6}, 0},
+	{TCPSrc, TCPFlags, []uint64{EtherIPv4, EtherIPv6}, ProtoTCP},
+	{UDPSrc, UDPDst, []uint64{EtherIPv4, EtherIPv6}, ProtoUDP},
+	{SCTPSrc, SCTPDst, []uint64{EtherIPv4, EtherIPv6}, ProtoSCTP},
+	{ICMPType, ICMPCode, []uint64{EtherIPv4}, ProtoICMP},
+	{ICMPv6Type, NDTLL, []uint64{EtherIPv6}, ProtoICMPv6},
+	{ARPOp, ARPTHA, []uint64{EtherARP, EtherRARP}, 0},
+	{MPLSTC, MPLSLabel, []uint64{EtherMPLS, EtherMPLSM}, 0},
+}
+
 // checkPrerequisites refuses fields of a protocol that the match does not ask
 // for; the switch would refuse the flow too.
 func (m Match) checkPrerequisites(etype, proto uint64) error {
-	ip := etype == EtherIPv4 || etype == EtherIPv6
 	for _, t := range m {
-		ok := true
-		switch f := t.Field; {
-		case f == IPv4Src || f == IPv4Dst:
-			ok = etype == EtherIPv4
-		case f == IPv6Src || f == IPv6Dst || f == IPv6Label:
-			ok = etype == EtherIPv6
-		case f >= IPFrag && f <= IPTTL || f == IPProto:
-			ok = ip
-		case f >= TCPSrc && f <= TCPFlags:
-			ok = ip && proto == ProtoTCP
-		case f == UDPSrc || f == UDPDst:
-			ok = ip && proto == ProtoUDP
-		case f == SCTPSrc || f == SCTPDst:
-			ok = ip && proto == ProtoSCTP
-		case f == ICMPType || f == ICMPCode:
-			ok = etype == EtherIPv4 && proto == ProtoICMP
-		case f >= ICMPv6Type && f <= NDTLL:
-			ok = etype == EtherIPv6 && proto == ProtoICMPv6
-		case f >= ARPOp && f <= ARPTHA:
-			ok = etype == EtherARP || etype == EtherRARP
-		case f >= MPLSTC && f <= MPLSLabel:
-			ok = etype == EtherMPLS || etype == EtherMPLSM
-		}
-		if !ok {
-			return fmt.Errorf("%s without its protocol", t.Field)
+		for _, need := range prerequisites {
+			if t.Field >= need.first && t.Field <= need.last && (!slices.Contains(need.etypes, etype) || need.proto != 0 && need.proto != proto) {
+				return fmt.Errorf("%s without its protocol", t.Field)
+			}
 		}
 	}
 	return nil

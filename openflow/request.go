@@ -33,49 +33,20 @@ func (r *reply) fail(err error) {
 	close(r.done)
 }
 
-// start registers a waiter under a new transaction id.
-func (c *Conn) start(w waiter) (uint32, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.err != nil {
-		return 0, &ConnError{c.err}
-	}
-	xid := c.reserve(1)
-	c.waiters[xid] = w
-	return xid, nil
-}
-
-func (c *Conn) forget(xid uint32) {
-	c.mu.Lock()
-	delete(c.waiters, xid)
-	c.mu.Unlock()
-}
-
-// await waits for done. When ctx ends first, the waiter is forgotten.
-func (c *Conn) await(ctx context.Context, xid uint32, done <-chan struct{}) error {
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		c.forget(xid)
-		return context.Cause(ctx)
-	}
-}
-
 // request sends a message that has one reply and returns the reply's body.
 func (c *Conn) request(ctx context.Context, typ uint8, body []byte, want uint8) ([]byte, error) {
 	ctx, cancel := c.cfg.bound(ctx)
 	defer cancel()
 	r := newReply(want)
-	xid, err := c.start(r)
+	xid, err := c.pending.start(r)
 	if err != nil {
 		return nil, err
 	}
 	if err := c.write(ctx, appendSimple(nil, c.version, typ, xid, body)); err != nil {
-		c.forget(xid)
+		c.pending.forget(xid)
 		return nil, err
 	}
-	if err := c.await(ctx, xid, r.done); err != nil {
+	if err := c.pending.await(ctx, xid, r.done); err != nil {
 		return nil, err
 	}
 	return r.body, r.err
@@ -205,22 +176,22 @@ func (c *Conn) multipart(ctx context.Context, typ uint16, body []byte, f func([]
 	ctx, cancel := c.cfg.bound(ctx)
 	defer cancel()
 	p := newParts(typ)
-	xid, err := c.start(p)
+	xid, err := c.pending.start(p)
 	if err != nil {
 		return err
 	}
 	if err := c.write(ctx, appendMultipart(nil, c.version, typ, xid, body)); err != nil {
-		c.forget(xid)
+		c.pending.forget(xid)
 		return err
 	}
 	for {
-		if err := c.await(ctx, xid, p.ready); err != nil {
+		if err := c.pending.await(ctx, xid, p.ready); err != nil {
 			return err
 		}
 		list, more, err := p.take()
 		for _, part := range list {
 			if err := f(part); err != nil {
-				c.forget(xid)
+				c.pending.forget(xid)
 				return err
 			}
 		}

@@ -17,8 +17,6 @@ type monitorWait struct {
 	err error
 }
 
-func (m *monitorWait) fail(err error) { m.err = err }
-
 // Monitor makes the switch report every change of the flows that fl selects,
 // as *MonitorUpdate among the Events; if initial is set, first the flows that
 // are there. The id is the caller's, for StopMonitor. When Monitor returns,
@@ -43,26 +41,11 @@ func (c *Conn) StopMonitor(ctx context.Context, id uint32) error {
 func (c *Conn) monitorRequest(ctx context.Context, encode func(xid uint32) ([]byte, error)) error {
 	ctx, cancel := c.cfg.bound(ctx)
 	defer cancel()
-	c.mu.Lock()
-	switch {
-	case c.err != nil:
-		err := &ConnError{c.err}
-		c.mu.Unlock()
+	m, err := c.pending.startMonitor()
+	if err != nil {
 		return err
-	case c.monitors != nil:
-		c.mu.Unlock()
-		return errMonitorBusy
 	}
-	m := &monitorWait{xid: c.reserve(1)}
-	c.monitors = m
-	c.mu.Unlock()
-	defer func() {
-		c.mu.Lock()
-		if c.monitors == m {
-			c.monitors = nil
-		}
-		c.mu.Unlock()
-	}()
+	defer c.pending.endMonitor(m)
 	msg, err := encode(m.xid)
 	if err != nil {
 		return err
@@ -73,7 +56,28 @@ func (c *Conn) monitorRequest(ctx context.Context, encode func(xid uint32) ([]by
 	if err := c.Barrier(ctx); err != nil {
 		return err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.pending.mu.Lock()
+	defer c.pending.mu.Unlock()
 	return m.err
+}
+
+func (p *pending) startMonitor() (*monitorWait, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err != nil {
+		return nil, &ConnError{p.err}
+	}
+	if p.monitors != nil {
+		return nil, errMonitorBusy
+	}
+	p.monitors = &monitorWait{xid: p.reserve(1)}
+	return p.monitors, nil
+}
+
+func (p *pending) endMonitor(m *monitorWait) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.monitors == m {
+		p.monitors = nil
+	}
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// ChangedSection is the heading, in docs/compatibility.md, of the table of lines that differ on purpose.
+// ChangedSection is the heading, in parity/accepted.md, of the table of lines that differ on purpose.
 const ChangedSection = "## Flows that differ on purpose"
 
 // A ChangedLine says how a line of the Python agent reads with Patchbay, wherever it stands. Unlike an [AcceptedDifference]
@@ -20,8 +20,6 @@ type ChangedLine struct {
 	// takes its place.
 	Patchbay string
 	Reason   string
-	// Used counts the lines of the Python agent that were explained.
-	Used int
 }
 
 // explainChanged marks the differences that the table explains.
@@ -58,7 +56,6 @@ func (c *ChangedLine) explain(missing int, all []Difference) bool {
 	}
 	if found {
 		all[missing].Accepted = c.ID
-		c.Used++
 	}
 	return found
 }

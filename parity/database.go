@@ -68,6 +68,9 @@ func (d *Database) Apply(changes []RowChange) *ovsdb.Batch {
 		default:
 			d.setPort(one, c.Bridge, c.Name, func(_ *ovsdb.Port, i *ovsdb.Interface) {
 				i.Type, i.OFPort, i.ExternalIDs = c.Type, c.OFPort, c.ExternalIDs
+				if c.Options != nil {
+					i.Options = c.Options
+				}
 			})
 		}
 		d.add(b, one)

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -128,7 +129,7 @@ func (d Diff) Write(w io.Writer) {
 	}
 }
 
-// AcceptedSection is the heading, in docs/compatibility.md, of the table that [ParseAccepted] reads.
+// AcceptedSection is the heading, in parity/accepted.md, of the table that [ParseAccepted] reads.
 const AcceptedSection = "## Accepted differences in flows and rows"
 
 // An AcceptedDifference is one row of that table.
@@ -139,8 +140,6 @@ type AcceptedDifference struct {
 	Where *regexp.Regexp
 	// Python, Patchbay and Reason are for people.
 	Python, Patchbay, Reason string
-	// Used counts the lines explained so far.
-	Used int
 }
 
 // Accepted is the list of accepted differences.
@@ -150,7 +149,7 @@ type Accepted struct {
 	at      string
 }
 
-// At returns the list as it applies at a checkpoint of a scenario. It counts on the same entries.
+// At returns the list as it applies at a checkpoint of a scenario.
 func (a *Accepted) At(scenario, checkpoint string) *Accepted {
 	if a == nil {
 		return nil
@@ -164,27 +163,36 @@ func (a *Accepted) explain(d Difference) string {
 	}
 	for _, known := range a.List {
 		if known.Where.MatchString(a.at + " " + d.String()) {
-			known.Used++
 			return known.ID
 		}
 	}
 	return ""
 }
 
-// Unused returns the ids of the accepted differences that explained nothing.
-func (a *Accepted) Unused() []string {
+// IDs returns the ids of all accepted differences.
+func (a *Accepted) IDs() []string {
 	var ids []string
 	for _, d := range a.List {
-		if d.Used == 0 {
-			ids = append(ids, d.ID)
-		}
+		ids = append(ids, d.ID)
 	}
 	for _, c := range a.Changed {
-		if c.Used == 0 {
-			ids = append(ids, c.ID)
-		}
+		ids = append(ids, c.ID)
 	}
 	return ids
+}
+
+// LoadAccepted reads the tables of accepted differences from a file; see [ParseAccepted].
+func LoadAccepted(path string) (*Accepted, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading accepted differences: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	a, err := ParseAccepted(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return a, nil
 }
 
 // ParseAccepted reads the tables of accepted differences from a Markdown text. Under [AcceptedSection] the columns are id,

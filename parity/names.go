@@ -4,6 +4,7 @@ package parity
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -67,6 +68,11 @@ func (n *Names) Learn(v *ovsdb.View) {
 			n.Port(br.Name, uint32(*iface.OFPort), iface.Name)
 		}
 	}
+	vlans, left := map[uint16][]string{}, map[uint16][]string{}
+	live := map[string]bool{}
+	for _, name := range n.vlans {
+		live[name] = true
+	}
 	for port := range v.Ports() {
 		for key, value := range port.OtherConfig {
 			if id, err := strconv.ParseUint(value, 10, 32); err == nil && meterKey(key) {
@@ -78,11 +84,23 @@ func (n *Names) Learn(v *ovsdb.View) {
 		if net == "" || err != nil || number == deadVLAN {
 			continue
 		}
-		segment := port.OtherConfig["segmentation_id"]
-		if segment == "" {
-			segment = "None"
+		name := VLANName(net, cmp.Or(port.OtherConfig["segmentation_id"], "None"))
+		if port.Tag != nil && *port.Tag == deadVLAN {
+			left[uint16(number)] = append(left[uint16(number)], name)
+			continue
 		}
-		n.VLAN(uint16(number), VLANName(net, segment))
+		vlans[uint16(number)] = append(vlans[uint16(number)], name)
+		live[name] = true
+	}
+	// A dead port has the VLAN of before written down. Its network may have another since, and its VLAN another network.
+	for tag, networks := range left {
+		if networks = slices.DeleteFunc(networks, func(name string) bool { return live[name] }); vlans[tag] == nil && len(networks) > 0 {
+			vlans[tag] = networks
+		}
+	}
+	for _, tag := range slices.Sorted(maps.Keys(vlans)) {
+		slices.Sort(vlans[tag])
+		n.VLAN(tag, strings.Join(slices.Compact(vlans[tag]), "+")) // more than one would be two networks in one VLAN
 	}
 }
 
@@ -118,11 +136,26 @@ func (n *Names) Meters(bridge string, meters []openflow.MeterDesc) []string {
 	return lines
 }
 
+// vlan names a local VLAN. The second one of the same network, which must not be, has another name than the first; those that
+// only flows of the past still have may be many.
 func (n *Names) vlan(tag uint64) string {
-	if name, ok := n.vlans[uint16(tag)]; ok && tag <= deadVLAN {
+	name, ok := n.vlans[uint16(tag)]
+	if !ok || tag > deadVLAN {
+		return "unknown"
+	}
+	if strings.HasPrefix(name, "old-") {
 		return name
 	}
-	return "unknown"
+	count := 1
+	for other, same := range n.vlans {
+		if same == name && uint64(other) < tag {
+			count++
+		}
+	}
+	if count > 1 {
+		return name + "#" + strconv.Itoa(count)
+	}
+	return name
 }
 
 func (n *Names) port(bridge string, ofport uint32) string {

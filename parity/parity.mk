@@ -1,4 +1,4 @@
-# Parity with the Python agent, on the lab's real servers; see docs/parity.md.
+# Parity with the Python agent, on the lab's real servers; see docs/explanation/parity.md.
 # SCENARIO is a regular expression on the names of scenarios or configurations.
 SCENARIO ?=
 PARITY_TIMEOUT ?= 120m

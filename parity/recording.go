@@ -3,13 +3,18 @@
 package parity
 
 import (
-	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
+	"time"
+
+	"golang.org/x/tools/txtar"
 )
 
 // A Recording is one scenario as the Python agent played it: what came in, and what it made of it. Identifiers are stable
@@ -30,8 +35,26 @@ type Meta struct {
 	Overrides []string `json:"overrides,omitempty"`
 	// Hosts are those whose agents take part.
 	Hosts []string `json:"hosts"`
+	// Noise matches "checkpoint line" of lines that the Python agent itself gets right one time and not the next. They are left
+	// out on both sides.
+	Noise string `json:"noise,omitempty"`
+	// Recorded says of what and when.
+	Recorded Recorded `json:"recorded"`
 	// Names are the identifiers in Events and what the lines of checkpoints call them.
 	Names map[string]string `json:"names"`
+}
+
+// Recorded says what a recording was made of.
+type Recorded struct {
+	// Release is that of Neutron, Agent and Switch are the packages with their versions, Date is the day.
+	Release string `json:"release"`
+	Agent   string `json:"agent"`
+	Switch  string `json:"switch"`
+	Date    string `json:"date"`
+	// Edited says what was changed afterwards without recording again, and by which commit.
+	Edited string `json:"edited,omitempty"`
+	// Sum is the checksum of everything else in the file. It is written with the file.
+	Sum string `json:"sha256"`
 }
 
 // A Stage is what happened up to a checkpoint.
@@ -42,6 +65,24 @@ type Stage struct {
 	Events []Event
 	// Want are the lines at the checkpoint.
 	Want Snapshot
+}
+
+// Passed is how long the steps of the stage waited.
+func (s *Stage) Passed() time.Duration {
+	var sum time.Duration
+	for _, step := range s.Steps {
+		if word, ok := strings.CutSuffix(step, " pass"); ok {
+			if d, err := time.ParseDuration(word); err == nil {
+				sum += d
+			}
+		}
+	}
+	return sum
+}
+
+// Restarts tells whether the agent of a host was started anew.
+func (s *Stage) Restarts(host string) bool {
+	return slices.ContainsFunc(s.Steps, func(step string) bool { return strings.HasPrefix(step, "the agent of "+host+" ends") })
 }
 
 // An Event is one input of an agent, in the order of arrival. Exactly one of Cast, Call and Rows is set.
@@ -75,6 +116,8 @@ type RowChange struct {
 	OFPort       *int              `json:"ofport,omitempty"`
 	DatapathType string            `json:"datapath_type,omitempty"`
 	ExternalIDs  map[string]string `json:"external_ids,omitempty"`
+	// Options are those of a patch.
+	Options map[string]string `json:"options,omitempty"`
 	// Tag is set when somebody else than the agent changed the port's tag; -1 means cleared.
 	Tag *int `json:"tag,omitempty"`
 }
@@ -127,8 +170,11 @@ func Load(dir, name string) (*Recording, error) {
 		return nil, fmt.Errorf("reading a recording: %w", err)
 	}
 	r := &Recording{}
-	if err := r.parse(parseArchive(text)); err != nil {
+	if err := r.parse(txtar.Parse(text)); err != nil {
 		return nil, fmt.Errorf("reading %s: %w", file(dir, name), err)
+	}
+	if sum := checksum(text); sum != r.Recorded.Sum {
+		return nil, fmt.Errorf("reading %s: its checksum is %s, not %s as it says: it was changed by hand; record it again (docs/explanation/parity.md)", file(dir, name), sum, r.Recorded.Sum)
 	}
 	if r.Name != name {
 		return nil, fmt.Errorf("reading %s: it calls itself %q", file(dir, name), r.Name)
@@ -143,6 +189,14 @@ func Load(dir, name string) (*Recording, error) {
 	}
 	r.expand(base.Base(r.Hosts))
 	return r, nil
+}
+
+var sumLine = regexp.MustCompile(`(?m)^ *"sha256": "[0-9a-f]*",?\n`)
+
+// checksum is that of a recording's file without the line that holds it.
+func checksum(text []byte) string {
+	sum := sha256.Sum256(sumLine.ReplaceAll(text, nil))
+	return hex.EncodeToString(sum[:])
 }
 
 // fromStart begins a section that holds changes to the lines of the configuration at rest, fromFirst one that holds changes to
@@ -188,28 +242,28 @@ func (r *Recording) expand(start Snapshot) {
 
 func carried(line string) bool { return !strings.Contains(line, " call ") }
 
-func (r *Recording) parse(a archive) error {
+func (r *Recording) parse(a *txtar.Archive) error {
 	var seen []Event
-	for _, f := range a.sections {
-		kind, name, _ := strings.Cut(f.name, " ")
+	for _, f := range a.Files {
+		kind, name, _ := strings.Cut(f.Name, " ")
 		switch kind {
 		case "recording":
-			if err := json.Unmarshal(f.data, &r.Meta); err != nil {
-				return fmt.Errorf("%s: %w", f.name, err)
+			if err := json.Unmarshal(f.Data, &r.Meta); err != nil {
+				return fmt.Errorf("%s: %w", f.Name, err)
 			}
-			r.Doc = strings.TrimSpace(a.comment)
+			r.Doc = strings.TrimSpace(string(a.Comment))
 		case "steps":
-			r.Stages = append(r.Stages, Stage{Checkpoint: name, Steps: lines(f.data)})
+			r.Stages = append(r.Stages, Stage{Checkpoint: name, Steps: lines(f.Data)})
 		case "events":
 			s := &r.Stages[len(r.Stages)-1]
-			for i, line := range lines(f.data) {
+			for i, line := range lines(f.Data) {
 				var e written
 				if err := json.Unmarshal([]byte(line), &e); err != nil {
-					return fmt.Errorf("%s, line %d: %w", f.name, i+1, err)
+					return fmt.Errorf("%s, line %d: %w", f.Name, i+1, err)
 				}
 				if n := e.Again - 1; n >= 0 {
 					if n >= len(seen) {
-						return fmt.Errorf("%s, line %d: there is no event %d before", f.name, i+1, e.Again)
+						return fmt.Errorf("%s, line %d: there is no event %d before", f.Name, i+1, e.Again)
 					}
 					hosts := e.Hosts
 					e.Event = seen[n]
@@ -219,9 +273,9 @@ func (r *Recording) parse(a archive) error {
 				s.Events = append(s.Events, e.Event)
 			}
 		case "want":
-			r.Stages[len(r.Stages)-1].Want = lines(f.data)
+			r.Stages[len(r.Stages)-1].Want = lines(f.Data)
 		default:
-			return fmt.Errorf("section %q is not known", f.name)
+			return fmt.Errorf("section %q is not known", f.Name)
 		}
 	}
 	if len(r.Stages) == 0 {
@@ -239,116 +293,4 @@ func lines(data []byte) []string {
 		return nil
 	}
 	return strings.Split(text, "\n")
-}
-
-// Save writes the recording. Base are the lines of its configuration at rest, which [Load] will add again; nil for the
-// recording of a configuration.
-func (r *Recording) Save(dir string, base Snapshot) error {
-	a := archive{comment: wrap(r.Doc) + "\n\n"}
-	meta := r.Meta
-	meta.Doc = ""
-	head, err := encode(meta)
-	if err != nil {
-		return err
-	}
-	var indented bytes.Buffer
-	if err := json.Indent(&indented, head, "", " "); err != nil {
-		return fmt.Errorf("encoding a recording: %w", err)
-	}
-	a.add("recording", indented.Bytes())
-	before, first, seen := base, base, eventLines{}
-	for i, s := range r.Stages {
-		var events bytes.Buffer
-		for _, e := range s.Events {
-			line, err := seen.line(e)
-			if err != nil {
-				return err
-			}
-			events.Write(line)
-		}
-		want := changes(before, s.Want)
-		for _, other := range []string{fromStart + "\n" + changes(base, s.Want), fromFirst + "\n" + changes(first, s.Want)} {
-			if len(other) < len(want) {
-				want = other
-			}
-		}
-		a.add("steps "+s.Checkpoint, []byte(strings.Join(s.Steps, "\n")+"\n"))
-		a.add("events "+s.Checkpoint, events.Bytes())
-		a.add("want "+s.Checkpoint, []byte(want))
-		before = s.Want.Select(carried)
-		if i == 0 {
-			first = before
-		}
-	}
-	if err := os.WriteFile(file(dir, r.Name), a.format(), 0o644); err != nil {
-		return fmt.Errorf("writing a recording: %w", err)
-	}
-	return nil
-}
-
-// written is an event as it stands in a file. Again, when not 0, says that it is the same as that event of the recording,
-// counted from 1, apart from the hosts.
-type written struct {
-	Event
-	Again int `json:"again,omitempty"`
-}
-
-// eventLines are the numbers of the events written so far, by what they say. Servers repeat themselves.
-type eventLines map[string]int
-
-func (seen eventLines) line(e Event) ([]byte, error) {
-	w := written{Event: e}
-	w.Hosts = nil
-	text, err := encode(w)
-	if err != nil {
-		return nil, err
-	}
-	number := len(seen) + 1
-	if first, ok := seen[string(text)]; ok {
-		seen[fmt.Sprint("again ", number)] = number // keeps the count
-		return encode(written{Event: Event{Hosts: e.Hosts}, Again: first})
-	}
-	seen[string(text)] = number
-	return encode(written{Event: e})
-}
-
-// changes writes what makes one snapshot of another.
-func changes(from, to Snapshot) string {
-	var b strings.Builder
-	for _, line := range from.Minus(to) {
-		b.WriteString("- " + line + "\n")
-	}
-	for _, line := range to.Minus(from) {
-		b.WriteString("+ " + line + "\n")
-	}
-	return b.String()
-}
-
-// encode writes one line of JSON in which < and > stay readable.
-func encode(v any) ([]byte, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil, fmt.Errorf("encoding a recording: %w", err)
-	}
-	return b.Bytes(), nil
-}
-
-// wrap breaks a paragraph into lines of at most 120 characters.
-func wrap(s string) string {
-	var b strings.Builder
-	length := 0
-	for _, word := range strings.Fields(s) {
-		if length > 0 && length+1+len(word) > 120 {
-			b.WriteByte('\n')
-			length = 0
-		} else if length > 0 {
-			b.WriteByte(' ')
-			length++
-		}
-		b.WriteString(word)
-		length += len(word)
-	}
-	return b.String()
 }

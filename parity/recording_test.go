@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -77,6 +78,34 @@ func TestRecordingsAreShort(t *testing.T) {
 	}
 }
 
+// A recording that somebody edited is not read.
+func TestEditedRecordingsAreRefused(t *testing.T) {
+	dir := t.TempDir()
+	r := &Recording{
+		Meta:   Meta{Name: "config-x", Config: "x", Hosts: []string{"hv1"}, Doc: "Start.", Names: map[string]string{}},
+		Stages: []Stage{{Checkpoint: "start", Steps: []string{"agents start"}, Want: Snapshot{"hv1 br-int a", "hv1 br-int b"}}},
+	}
+	if err := r.Save(dir, nil); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(file(dir, r.Name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, edit := range [][2]string{{"+ hv1 br-int b\n", ""}, {"agents start", "agents end"}, {"Start.", "Stop."}, {`"date": ""`, `"date": "2026-11-15"`}} {
+		edited := strings.Replace(string(text), edit[0], edit[1], 1)
+		if edited == string(text) {
+			t.Fatalf("there is no %q in:\n%s", edit[0], text)
+		}
+		if err := os.WriteFile(file(dir, r.Name), []byte(edited), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Load(dir, r.Name); err == nil || !strings.Contains(err.Error(), "changed by hand") {
+			t.Errorf("with %q for %q: %v", edit[1], edit[0], err)
+		}
+	}
+}
+
 func TestCanonIsStable(t *testing.T) {
 	c := NewCanon()
 	c.ID("9e0b6f3c-1111-4222-8333-444455556666", 'b', 1)
@@ -110,6 +139,10 @@ func TestTestdata(t *testing.T) {
 		if len(r.Hosts) == 0 || r.Doc == "" || len(r.Names) == 0 {
 			t.Errorf("%s lacks hosts, description or names", r.Name)
 		}
+		if _, err := time.Parse(time.DateOnly, r.Recorded.Date); err != nil || !strings.HasPrefix(r.Recorded.Agent, "neutron-openvswitch-agent ") ||
+			!strings.HasPrefix(r.Recorded.Switch, "openvswitch-switch ") || !strings.Contains(r.Recorded.Agent, ":"+r.Recorded.Release+".") {
+			t.Errorf("%s does not say which release, which packages and when: %+v", r.Name, r.Recorded)
+		}
 		for _, s := range r.Stages {
 			if !slices.IsSorted(s.Want) {
 				t.Errorf("%s, %s: lines are not sorted", r.Name, s.Checkpoint)
@@ -119,27 +152,6 @@ func TestTestdata(t *testing.T) {
 					t.Errorf("%s, %s: a number without a name: %s", r.Name, s.Checkpoint, line)
 				}
 			}
-		}
-	}
-}
-
-func TestObjectsFollowThePushes(t *testing.T) {
-	o := NewObjects()
-	push := func(event, name string) Event {
-		return Event{Cast: "push", Args: json.RawMessage(`{"event_type":"` + event + `","resource_list":[{"versioned_object.name":"Port",` +
-			`"versioned_object.data":{"id":"x","name":"` + name + `"}}]}`)}
-	}
-	for _, step := range []struct{ event, name, want string }{
-		{"updated", "one", "one"}, {"updated", "two", "two"}, {"deleted", "", ""},
-	} {
-		if err := o.Apply(push(step.event, step.name)); err != nil {
-			t.Fatal(err)
-		}
-		if got := string(o.Pull("Port", "x")); (step.want == "") != (got == "") || !strings.Contains(got, step.want) {
-			t.Errorf("after %v: %s", step, got)
-		}
-		if got := len(o.All("Port")); (got == 1) != (step.want != "") || len(o.All("Por")) > 0 {
-			t.Errorf("after %v: %d ports", step, got)
 		}
 	}
 }

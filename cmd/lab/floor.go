@@ -25,7 +25,7 @@ func (c *cli) floor() *cobra.Command {
 	batches := floor.FewFirst
 	cmd := &cobra.Command{
 		Use:   "floor HOST",
-		Short: "Measure the fastest wiring that the parts allow: one port, and many at once",
+		Short: "Measure the fastest possible wiring: one port, and many at once",
 		Long: `Plug ports into a host and wire them with a bare program instead of an agent: the same calls, rows and
 flows, nothing else. Prints how long it takes from plug to ACTIVE. An agent must have set up the host's bridges before, and
 must be stopped. The ports are removed afterwards.`,
@@ -44,8 +44,8 @@ must be stopped. The ports are removed afterwards.`,
 	}
 	f.add(cmd)
 	cmd.Flags().IntVar(&count, "count", 100, "how many ports at once")
-	cmd.Flags().IntVar(&batches.First, "ask", batches.First, "how many ports the first question names; twice as many with every further one")
-	cmd.Flags().IntVar(&batches.Asking, "asking", batches.Asking, "how many questions are on their way at a time")
+	cmd.Flags().IntVar(&batches.First, "ask", batches.First, "ports in the first bulk_pull; each further one has twice as many")
+	cmd.Flags().IntVar(&batches.Asking, "asking", batches.Asking, "calls in flight at a time")
 	return cmd
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command lab starts, shows and ends a real cloud on this machine; see docs/lab.md.
+// Command lab starts, shows and ends a real cloud on this machine; see docs/how-to/run-the-lab.md.
 package main
 
 import (
@@ -74,7 +74,7 @@ func (c *cli) up() *cobra.Command {
 	o := lab.Options{}
 	cmd := &cobra.Command{
 		Use:   "up",
-		Short: "Make the lab run; what runs already is left alone",
+		Short: "Start the lab, or those parts of it that do not run",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			start := time.Now()
@@ -97,7 +97,7 @@ func (c *cli) up() *cobra.Command {
 func (c *cli) down() *cobra.Command {
 	return &cobra.Command{
 		Use:   "down",
-		Short: "End the lab and remove all it made",
+		Short: "Stop the lab and remove everything it made",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			start := time.Now()
@@ -125,7 +125,7 @@ func (c *cli) status() *cobra.Command {
 			return printJSON(cmd.OutOrStdout(), s)
 		}),
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "for programs")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
@@ -138,7 +138,7 @@ func printJSON(w io.Writer, v any) error {
 func (c *cli) install() *cobra.Command {
 	return &cobra.Command{
 		Use:   "install [PACKAGE]...",
-		Short: "Install the Debian packages the lab needs, and others, starting none of their services",
+		Short: "Install the Debian packages that the lab needs, and those named, without starting their services",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			names, err := lab.Install(cmd.Context(), args...)
 			if err != nil {
@@ -173,7 +173,7 @@ func (c *cli) agent() *cobra.Command {
 	var overrides []string
 	start := &cobra.Command{
 		Use:   "start HOST python|patchbay",
-		Short: "Start an agent and wait until the server has heard from it",
+		Short: "Start an agent and wait until neutron-server has received its state report",
 		Args:  cobra.ExactArgs(2),
 		RunE: c.withLab(func(ctx context.Context, l *lab.Lab, cmd *cobra.Command, args []string) error {
 			h, err := l.HostNamed(args[0])

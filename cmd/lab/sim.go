@@ -13,6 +13,7 @@ import (
 
 	"github.com/patchbay-sdn/patchbay/lab"
 	"github.com/patchbay-sdn/patchbay/lab/sim"
+	"github.com/patchbay-sdn/patchbay/lab/sim/region"
 )
 
 func (c *cli) sim() *cobra.Command {
@@ -21,17 +22,26 @@ func (c *cli) sim() *cobra.Command {
 	var vlan int
 	var ip netip.Addr
 	var rate float64
+	var unkind string
 	cmd := &cobra.Command{
 		Use:   "sim",
-		Short: "Be a neutron-server in memory: any number of ports, groups and members for real agents",
+		Short: "Run a simulated neutron-server, with any number of ports, groups and members",
 		Long: `Serve what layer-2 agents ask a neutron-server for, over the RabbitMQ of a lab or of --url, from memory, until
 interrupted. With --ports, --groups and --members there is something to ask for; with --rate it changes all the time.
 Agents cannot tell it from the real server as long as they need no routers, trunks or QoS policies.
+
+With --unkind it is worse than a real server on a good day: all, or a list of delay=500ms (of messages, questions and answers),
+reorder (several processes tell about the same objects), duplicate=0.1, fail=0.1 (calls), lose=0.05 (questions and answers) and
+devices=0.2 (ports that are not written). seed=N repeats what the log names.
 
 A lab with such a server, in one command: lab up --server sim. One whose place of the server is free: lab up --server none.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			out := cmd.OutOrStdout()
+			var err error
+			if cfg.Unkind, err = region.ParseUnkind(unkind); err != nil {
+				return err
+			}
 			cfg.Log = func(format string, args ...any) {
 				fmt.Fprintf(out, time.Now().UTC().Format("15:04:05.000 ")+format+"\n", args...)
 			}
@@ -61,6 +71,9 @@ A lab with such a server, in one command: lab up --server sim. One whose place o
 	f.IntVar(&pop.Members, "members", 0, "members of each remote group, on other hosts")
 	f.IntVar(&vlan, "vlan", 0, "segmentation id of a vlan network on physnet1 (default: a vxlan network)")
 	f.StringVar(&pop.Project, "project", lab.Project, "owner of all of it")
+	f.IntVar(&cfg.Release, "release", 0, "release of the server, from 17 on, with the object versions of that release (default 21)")
+	f.StringVar(&unkind, "unkind", "", "faults to inject: all, or a list (see above)")
+	f.DurationVar(&cfg.DHCP, "dhcp", 0, "simulate a DHCP agent that takes this time to be ready with a port")
 	f.Float64Var(&rate, "rate", 0, "changes a second: members and rules come and go")
 	return cmd
 }

@@ -75,7 +75,7 @@ func (c *cli) vm() *cobra.Command {
 func (c *cli) plug() *cobra.Command {
 	var f netFlags
 	var p lab.Port
-	var wait bool
+	var wait, open bool
 	var count int
 	cmd := &cobra.Command{
 		Use:   "plug HOST",
@@ -96,6 +96,7 @@ func (c *cli) plug() *cobra.Command {
 			if count > 0 {
 				return plugMany(ctx, l, h, p, count, wait, cmd.OutOrStdout())
 			}
+			p.Isolate = !open
 			vm, err := h.Plug(ctx, p)
 			if err != nil {
 				return err
@@ -116,6 +117,7 @@ func (c *cli) plug() *cobra.Command {
 	cmd.Flags().StringVar(&p.ID, "port", "", "ID of an existing port")
 	cmd.Flags().StringVar(&p.Name, "name", "", "name of the VM and of a new port")
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the port is ACTIVE")
+	cmd.Flags().BoolVar(&open, "open", false, "plug it in without isolation, as Nova does unless isolate_vif is set in [os_vif_ovs]: Patchbay warns of that")
 	cmd.Flags().IntVar(&count, "count", 0, "plug that many ports as internal interfaces, without VMs, in one transaction")
 	return cmd
 }

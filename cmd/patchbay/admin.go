@@ -31,14 +31,14 @@ func serveAdmin(ctx context.Context, src inspect.Source, o *options.Options, cur
 	serve := func(l net.Listener, s *admin.Server) {
 		wg.Go(func() {
 			if err := s.Serve(ctx, l); err != nil {
-				log.Warn("operators are not answered any more", "addr", l.Addr().String(), "err", err)
+				log.Warn("admin server stopped", "addr", l.Addr().String(), "err", err)
 			}
 		})
 	}
 	if path := o.Patchbay.AdminSocket; path != "" {
 		l, err := admin.Listen(ctx, path, o.Patchbay.AdminSocketGroup)
 		if err != nil {
-			log.Warn("the admin socket cannot be opened", "socket", path, "err", err)
+			log.Warn("admin socket not opened", "socket", path, "err", err)
 		} else {
 			serve(l, server)
 		}
@@ -46,7 +46,7 @@ func serveAdmin(ctx context.Context, src inspect.Source, o *options.Options, cur
 	if addr := o.Patchbay.MetricsListen; addr != "" {
 		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 		if err != nil {
-			log.Warn("metrics cannot be served", "addr", addr, "err", err)
+			log.Warn("metrics_listen not opened", "addr", addr, "err", err)
 		} else {
 			serve(l, admin.NewHealth(src, metrics))
 		}

@@ -40,10 +40,10 @@ func newAgentCommand() *cobra.Command {
 		Use:   "agent [--config-file FILE]... [--config-dir DIR]... [option]...",
 		Short: "Run the agent",
 		Long: `Run the agent in the foreground, with the arguments that neutron-openvswitch-agent takes. The order of
---config-file, --config-dir and options matters: what comes later wins.
+--config-file, --config-dir and options matters: a later one overrides an earlier one.
 
-SIGTERM stops the agent and takes its queues off the broker. SIGHUP reads the files again and takes over
-the options that may change at run time.`,
+On SIGTERM the agent deletes its queues from the broker and exits. On SIGHUP it reads the files again and applies
+the options that can change at run time.`,
 		// oslo.config's arguments are ordered, which a flag set would lose.
 		DisableFlagParsing: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -79,11 +79,11 @@ func runAgent(ctx context.Context, o *options.Options) error {
 	}
 	defer closeLog()
 	if err := noDumps(); err != nil {
-		log.Warn("core dumps of the agent would hold secrets", "err", err)
+		log.Warn("core dumps not disabled, they would contain secrets", "err", err)
 	}
 	if err := startAgent(ctx, o, log, level); err != nil {
 		// Also into the log: under a service manager nobody reads standard error.
-		log.Error("the agent cannot run", "err", err)
+		log.Error("agent failed", "err", err)
 		return err
 	}
 	return nil
@@ -96,7 +96,7 @@ func startAgent(ctx context.Context, o *options.Options, log *slog.Logger, level
 	}
 	rows := databaseConfig(o)
 	rows.OnLocalSocket = func(socket string, refused error) {
-		log.Warn("nobody listens at [ovs] ovsdb_connection, using the unix socket; os-vif may need the address, see docs/install.md", "socket", socket, "err", refused)
+		log.Warn("ovsdb-server does not listen at [ovs] ovsdb_connection, using the unix socket; os-vif may need the address, see docs/how-to/install.md", "socket", socket, "err", refused)
 	}
 	database, err := ovsdb.New(rows)
 	if err != nil {
@@ -134,7 +134,7 @@ func startAgent(ctx context.Context, o *options.Options, log *slog.Logger, level
 	answered := serveAdmin(ctx, a, o, current.Load, log)
 	inherited, err := observe.Listeners(os.Getenv, os.Getpid())
 	if err != nil {
-		log.Warn("sockets of the service manager cannot be used", "err", err)
+		log.Warn("sockets from systemd not usable", "err", err)
 	}
 	released := holdController(ctx, o, inherited, log)
 	reloads := make(chan struct{})
@@ -326,14 +326,14 @@ func openLog(o *options.Options, level slog.Leveler) (*slog.Logger, func(), erro
 func reload(o *options.Options, log *slog.Logger, level *slog.LevelVar, n *observe.Notifier) *options.Options {
 	notify := func(err error) {
 		if err != nil {
-			log.Warn("the service manager cannot be told", "err", err)
+			log.Warn("sd_notify failed", "err", err)
 		}
 	}
 	notify(n.Reloading())
 	defer func() { notify(n.Ready("reporting to neutron-server")) }()
 	next, changes, err := options.Reload(o)
 	if err != nil {
-		log.Error("configuration not read again, the old one stays in force", "err", err)
+		log.Error("configuration not reloaded, keeping the current one", "err", err)
 		return o
 	}
 	level.Set(logLevel(next))
@@ -341,8 +341,8 @@ func reload(o *options.Options, log *slog.Logger, level *slog.LevelVar, n *obser
 		log.Info("option changed", "option", c.New.Option().Name, "value", c.New.String())
 	}
 	for _, name := range changes.Ignored {
-		log.Warn("option changed in the files, but takes a restart", "option", name.Group+"."+name.Option)
+		log.Warn("option changed, restart needed", "option", name.Group+"."+name.Option)
 	}
-	log.Info("configuration read again", "changed", len(changes.Changed), "need_restart", len(changes.Ignored))
+	log.Info("configuration reloaded", "changed", len(changes.Changed), "need_restart", len(changes.Ignored))
 	return next
 }

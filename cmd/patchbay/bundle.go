@@ -29,15 +29,15 @@ func newBundleCommand() *cobra.Command {
 	var f askFlags
 	cmd := &cobra.Command{
 		Use:   "support-bundle [FILE]",
-		Short: "Write everything that explains a host into one archive, without secrets",
-		Long: `Write everything that explains a host into one archive (tar.gz): what the agent knows and did, its masked
+		Short: "Collect the state of a host in one archive, without secrets",
+		Long: `Collect the state of a host in one archive (tar.gz): the agent's state and recent events, its masked
 configuration, the end of its log, the switch's rows, flows and versions.
 
-Passwords are removed: the values of all secret options wherever they turn up, and whatever looks like a password or
-a key. Names, addresses and ids stay, since they are what it is about. What cannot be had is named in missing.txt.
+The command removes the values of all secret options wherever they occur, and everything that looks like a password or
+a key. Names, addresses and ids stay. The file missing.txt in the archive lists what could not be collected.
 
 Exit status:
-  0  everything is in the archive
+  0  the archive is complete
   1  the archive cannot be written
   2  the archive is written, but parts are missing`,
 		Args: cobra.MaximumNArgs(1),

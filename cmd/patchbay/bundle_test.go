@@ -163,7 +163,7 @@ func TestManPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, part := range []string{`.TH "PATCHBAY\-STATUS" "1"`, "not in sync; the reasons are printed", `\-\-socket`, ".SH OPTIONS", "patchbay(1)"} {
+	for _, part := range []string{`.TH "PATCHBAY\-STATUS" "1"`, "not in sync; the command prints the reasons", `\-\-socket`, ".SH OPTIONS", "patchbay(1)"} {
 		if !strings.Contains(string(page), part) {
 			t.Errorf("no %q in\n%s", part, page)
 		}

@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
+
+	"github.com/patchbay-sdn/patchbay/internal/options"
 )
 
 // check runs `config check` and gives its output and exit status.
@@ -56,7 +58,7 @@ root_helper = sudo
 
 1 error: the agent would not start:
   FILE:8
-    [agent] extensions names log (security group logging), which Patchbay does not have yet; there is qos.
+    [agent] extensions names log (security group logging), which Patchbay does not have yet; there is ` + strings.Join(options.Extensions(), ", ") + `.
 
 2 warnings: look at this too:
   [securitygroup] firewall_driver is noop: nothing filters the ports of this host, although enable_security_group is true.

@@ -27,13 +27,13 @@ func holdController(ctx context.Context, o *options.Options, inherited []net.Lis
 			held = true
 			continue
 		}
-		log.Warn("the service manager holds another address than that of the controller: set ListenStream of patchbay-controller.socket",
+		log.Warn("the socket from systemd is not of_listen_address: set ListenStream of patchbay-controller.socket",
 			"listens", l.Addr().String(), "controller", want.String())
 	}
 	if !held {
 		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", want.String())
 		if err != nil {
-			log.Warn("the address at which bridges look for their controller cannot be held", "addr", want.String(), "err", err)
+			log.Warn("of_listen_address not opened", "addr", want.String(), "err", err)
 		} else {
 			ours = append(ours, l)
 		}

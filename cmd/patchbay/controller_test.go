@@ -32,7 +32,7 @@ func TestHoldController(t *testing.T) {
 	logger := slog.New(slog.NewTextHandler(&log, nil))
 
 	holdController(t.Context(), &o, nil, logger)()
-	if !strings.Contains(log.String(), "cannot be held") {
+	if !strings.Contains(log.String(), "of_listen_address not opened") {
 		t.Errorf("somebody else has it, and the log says %q", log.String())
 	}
 	_ = free.Close()

@@ -23,8 +23,8 @@ func newExplainCommand() *cobra.Command {
 	var f explainFlags
 	cmd := &cobra.Command{
 		Use:   "explain PORT|FLOW",
-		Short: "Say in sentences why a port is as it is, or why a flow exists",
-		Long: `Say in sentences why a port is as it is, or why a flow exists.
+		Short: "Explain in sentences the state of a port, or why a flow exists",
+		Long: `Explain in sentences the state of a port, or why a flow exists.
 
 PORT is an id, the beginning of it, a name, an interface or an address. FLOW is
 written as ovs-ofctl shows it; a whole line of it may be pasted.`,

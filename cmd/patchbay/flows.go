@@ -44,13 +44,13 @@ func newFlowsCommand() *cobra.Command {
 The bridge is read through its management socket, found as ovs-ofctl does: in
 $OVS_RUNDIR, else in the default run directory. Nothing is changed.
 
-With --why the running agent is asked instead: whose each flow is and why it exists, and which are missing,
-different, left over or somebody else's.`,
+With --owner the command asks the running agent instead: the owner and reason of each flow, and which flows are
+missing, different, stale or foreign.`,
 		Example: `  patchbay flows br-int
   patchbay flows br-int --table RULES_INGRESS --port tap1234abcd-56
   patchbay flows br-tun --table 20 --json
   patchbay flows br-int --watch
-  patchbay flows br-int --why --text missing`,
+  patchbay flows br-int --owner --text missing`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
@@ -63,14 +63,16 @@ different, left over or somebody else's.`,
 		},
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&f.Target, "target", "", "where to connect instead of the bridge's socket: unix:PATH or tcp:HOST:PORT")
-	fl.StringVar(&f.Kind, "kind", "", "whose table names to use: int, int21, tun or phys (by the bridge if not given)")
+	fl.StringVar(&f.Target, "target", "", "address to connect to instead of the bridge's socket: unix:PATH or tcp:HOST:PORT")
+	fl.StringVar(&f.Kind, "kind", "", "table names to use: int, int21, tun or phys (default: by the bridge)")
 	fl.StringSliceVarP(&f.Tables, "table", "t", nil, "only these tables, by number or name")
 	fl.StringVarP(&f.Port, "port", "p", "", "only flows that concern this port, by number or name")
 	fl.StringVarP(&f.Text, "text", "x", "", "only flows whose text contains this")
 	fl.BoolVar(&f.JSON, "json", false, "print JSON: an array, or with --watch one object a line")
-	fl.BoolVar(&f.Why, "why", false, "ask the agent for the owner, reason and state of each flow")
-	fl.StringVar(&f.Socket, "socket", "", "socket of the agent, for --why")
+	fl.BoolVar(&f.Why, "owner", false, "ask the agent for the owner, reason and state of each flow")
+	fl.BoolVar(&f.Why, "why", false, "")
+	_ = fl.MarkHidden("why") // its former name
+	fl.StringVar(&f.Socket, "socket", "", "socket of the agent, for --owner")
 	fl.BoolVarP(&f.Watch, "watch", "w", false, "show changes as they happen (Open vSwitch 3.0 or later)")
 	return cmd
 }

@@ -14,13 +14,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/patchbay-sdn/patchbay/internal/script"
 	"github.com/patchbay-sdn/patchbay/lab/vswitch"
 	"github.com/patchbay-sdn/patchbay/openflow"
+	"github.com/patchbay-sdn/patchbay/openflow/openflowtest"
 )
 
-var updateFlows = flag.Bool("update-flows", false, "write the golden output of `patchbay flows`, which docs/pipeline.md shows")
+var updateFlows = flag.Bool("update-flows", false, "write the golden output of `patchbay flows`, which docs/reference/pipeline.md shows")
 
 // loadFlows installs a file of flows and returns the connection.
 func loadFlows(t *testing.T, sw *vswitch.Switch, bridge string) *openflow.Conn {
@@ -31,7 +31,7 @@ func loadFlows(t *testing.T, sw *vswitch.Switch, bridge string) *openflow.Conn {
 	}
 	var msgs []openflow.Message
 	for line := range strings.SplitSeq(strings.TrimSpace(string(data)), "\n") {
-		msgs = append(msgs, openflow.AddFlow(flowEntry(t, line)))
+		msgs = append(msgs, openflow.AddFlow(openflowtest.Entry(t, line)))
 	}
 	c, err := openflow.Dial(t.Context(), "unix:"+sw.MgmtSocket(bridge), openflow.Config{})
 	if err != nil {
@@ -55,7 +55,7 @@ func addDummyBridge(t *testing.T, sw *vswitch.Switch, bridge string, ports ...st
 	}
 }
 
-// The command on a real switch prints what docs/pipeline.md shows, and sees
+// The command on a real switch prints what docs/reference/pipeline.md shows, and sees
 // changes that others make.
 func TestFlowsCommandLive(t *testing.T) {
 	sw := vswitch.New(t, func(c *vswitch.Config) { c.DummyDatapath = true })
@@ -67,20 +67,7 @@ func TestFlowsCommandLive(t *testing.T) {
 		if err := runFlows(t.Context(), &out, bridge, flowsFlags{Target: "unix:" + sw.MgmtSocket(bridge)}); err != nil {
 			t.Fatal(err)
 		}
-		golden := "testdata/flows/" + bridge + ".golden"
-		if *updateFlows {
-			if err := os.WriteFile(golden, out.Bytes(), 0o644); err != nil {
-				t.Fatal(err)
-			}
-			continue
-		}
-		want, err := os.ReadFile(golden)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(string(want), out.String()); diff != "" {
-			t.Errorf("%s: %s", bridge, diff)
-		}
+		script.Golden(t, "testdata/flows/"+bridge+".golden", *updateFlows, out.String())
 	}
 }
 
@@ -95,8 +82,8 @@ func TestFlowsWatchLive(t *testing.T) {
 	go func() {
 		done <- runFlows(ctx, out, "br-int", flowsFlags{Target: "unix:" + sw.MgmtSocket("br-int"), Watch: true, Port: "tap0a1b2c3d-4e"})
 	}()
-	e := flowEntry(t, "table=81,priority=100,icmp6,reg5=0x3,icmp_type=134,actions=output:3")
-	other := flowEntry(t, "table=81,priority=100,icmp6,reg5=0x9,icmp_type=134,actions=drop")
+	e := openflowtest.Entry(t, "table=81,priority=100,icmp6,reg5=0x3,icmp_type=134,actions=output:3")
+	other := openflowtest.Entry(t, "table=81,priority=100,icmp6,reg5=0x9,icmp_type=134,actions=drop")
 	want := "table 81 BASE_INGRESS 100 icmp6,reg5=0x3,icmp_type=134 → output:3<tap0a1b2c3d-4e>"
 	// The watch begins some time after its start, perhaps between an addition and its deletion: change until it has seen both.
 	for !strings.Contains(out.String(), " + "+want) || !strings.Contains(out.String(), " - "+want) {

@@ -13,20 +13,8 @@ import (
 
 	"github.com/patchbay-sdn/patchbay/internal/tables"
 	"github.com/patchbay-sdn/patchbay/openflow"
+	"github.com/patchbay-sdn/patchbay/openflow/openflowtest"
 )
-
-func flowEntry(t *testing.T, text string) openflow.Entry {
-	t.Helper()
-	f, err := openflow.ParseFlow(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, err := f.Entry()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e
-}
 
 var viewFlows = []string{
 	"table=0,priority=0,actions=goto_table:58",
@@ -44,7 +32,7 @@ func viewLines(t *testing.T, v *flowView) []flowLine {
 	t.Helper()
 	var list []flowLine
 	for _, s := range viewFlows {
-		l := newFlowLine(flowEntry(t, s))
+		l := newFlowLine(openflowtest.Entry(t, s))
 		if v.selects(&l) {
 			list = append(list, l)
 		}
@@ -138,8 +126,8 @@ func TestFlowsWatch(t *testing.T) {
 	v := newView(&out)
 	now := time.Date(2026, 11, 15, 1, 2, 3, 0, time.UTC)
 	ev := &openflow.MonitorUpdate{Updates: []openflow.FlowUpdate{
-		{Event: openflow.FlowAdded, Entry: flowEntry(t, viewFlows[3])},
-		{Event: openflow.FlowDeleted, Entry: flowEntry(t, viewFlows[0])},
+		{Event: openflow.FlowAdded, Entry: openflowtest.Entry(t, viewFlows[3])},
+		{Event: openflow.FlowDeleted, Entry: openflowtest.Entry(t, viewFlows[0])},
 		{Event: openflow.FlowOwn},
 	}}
 	if err := v.event(ev, now); err != nil {

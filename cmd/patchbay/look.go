@@ -96,9 +96,9 @@ func interfaceOf(a *ovsdb.Attachment) trace.Interface {
 	}
 	switch {
 	case a.AdminDown:
-		i.Down = "is switched off on this host (ip link set up)"
+		i.Down = "is admin down on this host (ip link set up)"
 	case a.LinkDown && i.Type == "":
-		i.Down = "has no carrier: nothing is connected at its other end, or it is switched off there"
+		i.Down = "has no carrier: nothing is connected at its other end, or it is admin down there"
 	}
 	return i
 }

@@ -26,11 +26,11 @@ func newMapCommand() *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use:   "map",
-		Short: "Draw the host as a page: ports, bridges, tunnels, and what is wrong with them",
+		Short: "Draw the host as an HTML page: ports, bridges, tunnels, problems",
 		Long: `Draw the host as one HTML page: its ports by network, the bridges that join them, the hosts and physical
-networks that they reach, coloured by state, with counters and reasons on hover, and a list of what is wrong.
+networks that they reach, coloured by state, with counters and reasons on hover, and a list of problems.
 
-The page loads nothing from anywhere, so it can be kept, sent and printed. It names ports and addresses.`,
+The page loads nothing, so it can be kept, sent and printed. It contains names of ports and addresses.`,
 		Example: `  patchbay map -o hv1.html
   ssh hv1 patchbay map >hv1.html`,
 		Args: cobra.NoArgs,

@@ -39,29 +39,29 @@ type planFlags struct {
 	Timeout time.Duration
 }
 
-const planHelp = `Show what starting the agent on this host would change: rows of the switch's database,
-and flows. Nothing is changed, neither here nor at the server. An agent that runs
-here, Patchbay or neutron-openvswitch-agent, is not disturbed.
+const planHelp = `Show which rows of the switch's database and which flows a start of the agent on this host
+would change. The command changes nothing, on this host or at the server, and does not
+disturb a running agent, Patchbay or neutron-openvswitch-agent.
 
-Give the same arguments as in the agent's unit file. The switch is read once; the
-server is asked about ports, security groups and their members. Tunnels and the
-addresses behind them are taken as they are on the switch, because the server tells
-them only to an agent that registers.
+Give the same arguments as in the agent's unit file. The command reads the switch once
+and pulls ports, security groups and their members from neutron-server. It reads tunnels
+and forwarding entries from the switch, because neutron-server sends them only to an agent
+that registers.
 
 Usage:
   patchbay plan [--all] [--json] [--offline] [--timeout TIME] [agent options]
 
 Flags of this command:
-  --all           show every flow, not only some of each table
+  --all           show every flow, not only five of each table
   --json          print one JSON object
-  --offline       ask no server: what a start while none answers would change, by what
-                  an earlier run of Patchbay wrote down
-  --timeout TIME  give up after this time, 1m if not given
+  --offline       ask no server: show what a start without a server would change, from
+                  the snapshot of an earlier run
+  --timeout TIME  give up after this time (default 1m)
   -h, --help      this text
 
 Exit status:
   0  nothing would change
-  1  the plan could not be made, or not completely
+  1  the plan failed or is incomplete
   2  something would change
 
 Options of the agent:
@@ -155,7 +155,7 @@ func runPlan(cmd *cobra.Command, args, env []string) error {
 	}
 	switch {
 	case !p.Complete:
-		return checkFailure{1, "the plan is not complete: it waits for " + strings.Join(p.Missing, "; ")}
+		return checkFailure{1, "the plan is not complete: " + strings.Join(p.Missing, "; ")}
 	case !p.Empty():
 		return checkFailure{2, ""}
 	}
@@ -194,7 +194,7 @@ func makePlan(ctx context.Context, o *options.Options, flags planFlags, errOut i
 	case errors.Is(err, fs.ErrNotExist) && flags.Offline:
 		return nil, fmt.Errorf("--offline: there is nothing to plan from: %w", err)
 	case !errors.Is(err, fs.ErrNotExist):
-		cfg.Log.Warn("planning without memory", "err", err)
+		cfg.Log.Warn("snapshot not usable, planning without it", "err", err)
 	}
 	if !flags.Offline {
 		in.Open = func(onEvent func(messaging.Event)) (agent.Broker, error) {

@@ -50,8 +50,8 @@ func newPortsCommand() *cobra.Command {
 	var state string
 	cmd := show(&cobra.Command{
 		Use:     "ports",
-		Short:   "List the ports plugged in on this host, with state and reason",
-		Example: "  patchbay ports\n  patchbay ports --state dead\n  patchbay ports --json | jq '.[] | select(.settled | not)'",
+		Short:   "List the ports of this host, with state and reason",
+		Example: "  patchbay ports\n  patchbay ports --state dead\n  patchbay ports --json | jq '.[] | select(.applied | not)'",
 		Args:    cobra.NoArgs,
 	}, func(ctx context.Context, c *admin.Client, _ []string) ([]inspect.Port, error) {
 		ports, err := c.Ports(ctx)
@@ -67,11 +67,11 @@ func writePorts(out io.Writer, ports []inspect.Port, _ time.Time) {
 		why := p.Reason
 		if p.State == "wired" {
 			why = ""
-			if !p.Settled {
+			if !p.Applied {
 				why = "flows or rows are not in place yet"
 			}
 		}
-		w.row(p.ID, p.Name, p.Role, p.State, p.Interface, number(p.OFPort), number(uint32(p.VLAN)), p.Segment, strings.Join(p.Addresses, " "), p.Told, why)
+		w.row(p.ID, p.Name, p.Role, p.State, p.Interface, number(p.OFPort), number(uint32(p.VLAN)), p.Segment, strings.Join(p.Addresses, " "), p.Reported, why)
 	}
 	w.flush()
 	if len(ports) == 0 {
@@ -103,7 +103,7 @@ The port is named by its id, its name, its interface, its VM, one of its address
 
 func writePort(out io.Writer, p inspect.Port, now time.Time) {
 	fmt.Fprintf(out, "port %s  %s: %s\n", p.ID, strings.ToUpper(p.State), p.Reason)
-	if p.State == "wired" && !p.Settled {
+	if p.State == "wired" && !p.Applied {
 		fmt.Fprintln(out, "  its flows or rows are not in place yet; see patchbay status")
 	}
 	fmt.Fprintln(out)
@@ -129,7 +129,7 @@ func writePort(out io.Writer, p inspect.Port, now time.Time) {
 		line(about, "%s", text)
 	}
 	line("flows", "%d", p.Flows)
-	line("server", "%s", strings.TrimSpace(prefixed("says ", p.Status)+" "+prefixed("was told ", p.Told)+" "+prefixed("revision ", positive(p.Revision))))
+	line("server", "%s", strings.TrimSpace(prefixed("says ", p.Status)+" "+prefixed("reported ", p.Reported)+" "+prefixed("revision ", positive(p.Revision))))
 	if c := p.Counters; c != nil {
 		who := "the VM"
 		if strings.HasPrefix(p.Owner, "network:") {
@@ -178,7 +178,7 @@ func writeTimeline(out io.Writer, t *inspect.Timeline, now time.Time) {
 	for _, s := range []struct {
 		name string
 		at   time.Time
-	}{{"plugged in, or seen first", t.Plugged}, {"the server told about it", t.Answered}, {"flows and rows in place", t.Settled}, {"the server knows that it is up", t.Reported}} {
+	}{{"plugged in, or seen first", t.Plugged}, {"details pulled from the server", t.Answered}, {"flows and rows in place", t.Applied}, {"reported up", t.Reported}} {
 		switch {
 		case s.at.IsZero():
 			fmt.Fprintf(w, "  -\t%s\t\n", s.name)
@@ -207,7 +207,7 @@ func newNetworksCommand() *cobra.Command {
 
 func newTunnelsCommand() *cobra.Command {
 	return show(&cobra.Command{
-		Use: "tunnels", Short: "List the tunnels to other hosts, and what is wrong with them", Args: cobra.NoArgs,
+		Use: "tunnels", Short: "List the tunnels to other hosts, with their errors", Args: cobra.NoArgs,
 	}, func(ctx context.Context, c *admin.Client, _ []string) ([]inspect.Tunnel, error) {
 		return c.Tunnels(ctx)
 	},
@@ -229,7 +229,7 @@ func newGroupsCommand() *cobra.Command {
 			for _, g := range list {
 				state := "known"
 				if !g.Known {
-					state = "the server has not told its rules"
+					state = "its rules are not pulled yet"
 				}
 				w.row(g.ID, g.Name, len(g.Ports), len(g.Rules), state)
 			}
@@ -239,7 +239,7 @@ func newGroupsCommand() *cobra.Command {
 
 func newGroupCommand() *cobra.Command {
 	return show(&cobra.Command{
-		Use: "group ID|NAME", Short: "Show one security group: its rules in words, and its ports here", Args: cobra.ExactArgs(1),
+		Use: "group ID|NAME", Short: "Show one security group: its rules in words, and its ports on this host", Args: cobra.ExactArgs(1),
 		ValidArgsFunction: completeGroups,
 	}, func(ctx context.Context, c *admin.Client, args []string) (inspect.Group, error) {
 		groups, err := c.Groups(ctx)
@@ -253,7 +253,7 @@ func newGroupCommand() *cobra.Command {
 func writeGroup(out io.Writer, g inspect.Group, _ time.Time) {
 	fmt.Fprintf(out, "group %s  %s\n", g.ID, g.Name)
 	if !g.Known {
-		fmt.Fprintln(out, "  the server has not told its rules")
+		fmt.Fprintln(out, "  its rules are not pulled yet")
 	}
 	fmt.Fprintf(out, "ports here: %s\n\n", strings.Join(g.Ports, " "))
 	w := newTable(out, "DIRECTION", "RULE", "ADDRESSES", "ID")
@@ -277,7 +277,7 @@ func newEventsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "Print the flight recorder: the last inputs and decisions of the agent",
-		Long: `Print the flight recorder: the last inputs and decisions of the agent, oldest first. It can be read even when
+		Long: `Print the flight recorder: the last inputs and decisions of the agent, oldest first. This works even while
 the agent's loop is stuck.`,
 		Example: "  patchbay events --last 50\n  patchbay events --follow\n  patchbay events --about 4f1c",
 		Args:    cobra.NoArgs,
@@ -291,9 +291,9 @@ the agent's loop is stuck.`,
 		},
 	}
 	f.add(cmd)
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on as things happen")
-	cmd.Flags().StringVar(&about, "about", "", "only what is about this: an id or a part of one, a bridge, a word")
-	cmd.Flags().IntVarP(&last, "last", "n", 0, "only so many, the last ones")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "print new events as they happen")
+	cmd.Flags().StringVar(&about, "about", "", "only events that contain this: an id or a part of one, a bridge, a word")
+	cmd.Flags().IntVarP(&last, "last", "n", 0, "only this number of events, the last ones")
 	return cmd
 }
 

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -47,7 +48,7 @@ func exampleAgent() *fakeAgent {
 	return &fakeAgent{
 		status: inspect.Status{
 			Host: "hv1", Version: "1.2.3", PID: 4711, Started: noon.Add(-75 * time.Minute), Firewall: "openvswitch",
-			Reasons: []string{"the broker cannot be reached: connection refused"}, SyncedAt: noon.Add(-time.Hour),
+			Reasons: []string{"the broker cannot be reached: connection refused"}, SyncedAt: noon.Add(-time.Hour), Ready: true,
 			Switch: inspect.Peer{Up: true, Since: noon.Add(-75 * time.Minute), Detail: "Open vSwitch 3.1.0"},
 			Broker: inspect.Peer{Since: noon.Add(-90 * time.Second), Error: "connection refused"},
 			Server: inspect.Peer{Up: true, Since: noon.Add(-74 * time.Minute), Detail: "zed"},
@@ -56,14 +57,14 @@ func exampleAgent() *fakeAgent {
 				{Name: "br-ex", Role: "physical", Physical: "physnet1", Connected: true, Wanted: 4, Present: 4},
 			},
 			Ports:  map[string]int{"wired": 12, "dead": 1},
-			Errors: []inspect.Event{{Time: noon.Add(-90 * time.Second), Level: "warning", Kind: "log", Text: "connection to the broker lost addr=a:5672"}},
+			Errors: []inspect.Event{{Time: noon.Add(-90 * time.Second), Level: "warning", Kind: "log", Text: "connection to the broker lost, reconnecting addr=a:5672"}},
 		},
 		ports: []inspect.Port{
 			{
 				ID: "4f1c-1", Name: "web", State: "wired", Reason: "bound to this host", Interface: "tap4f1c", OFPort: 7, MAC: "fa:16:3e:00:00:01",
 				Addresses: []string{"10.1.0.5"}, Network: "net", Segment: "vxlan 77", VLAN: 3, Owner: "compute:nova", Device: "vm1", Secured: true,
-				Filtered: true, Groups: []string{"g1"}, Status: "ACTIVE", Told: "up", Settled: true, Flows: 60, Revision: 9,
-				Timeline: inspect.Timeline{Plugged: noon, Answered: noon.Add(80 * time.Millisecond), Settled: noon.Add(130 * time.Millisecond), Reported: noon.Add(time.Second)},
+				Filtered: true, Groups: []string{"g1"}, Status: "ACTIVE", Reported: "up", Applied: true, Flows: 60, Revision: 9,
+				Timeline: inspect.Timeline{Plugged: noon, Answered: noon.Add(80 * time.Millisecond), Applied: noon.Add(130 * time.Millisecond), Reported: noon.Add(time.Second)},
 				Counters: &inspect.Counters{RxPackets: 5, RxBytes: 400, TxDropped: 2},
 			},
 			{ID: "9abc-2", State: "dead", Reason: "the server does not know it", Interface: "tap9abc", OFPort: 8},
@@ -75,7 +76,7 @@ func exampleAgent() *fakeAgent {
 		events: []inspect.Event{
 			{Seq: 1, Time: noon, Kind: "push", Text: "Port updated, not of this host", Count: 40, Until: noon.Add(2 * time.Second)},
 			{Seq: 2, Time: noon, Kind: "port", Text: "port 4f1c-1 is wired, bound to this host", Subject: "4f1c-1"},
-			{Seq: 3, Time: noon, Kind: "log", Level: "error", Text: "flow refused, trying again"},
+			{Seq: 3, Time: noon, Kind: "log", Level: "error", Text: "flow rejected by the switch, retrying"},
 		},
 	}
 }
@@ -130,7 +131,7 @@ br-int  integration        connected  120/120  0        1        2
 br-ex   physical physnet1  connected  4/4      0        0        0
 
 last warnings and errors (patchbay events shows what led to them):
-  11:58:30.000  WARNING connection to the broker lost addr=a:5672
+  11:58:30.000  WARNING connection to the broker lost, reconnecting addr=a:5672
 `
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Error(diff)
@@ -150,15 +151,15 @@ addresses    fa:16:3e:00:00:01 10.1.0.5
 device       compute:nova vm1
 security     filtered by groups g1
 flows        60
-server       says ACTIVE was told up revision 9
+server       says ACTIVE reported up revision 9
 from the VM  5 packets, 400 bytes, 0 dropped
 to the VM    0 packets, 0 bytes, 2 dropped
 
 timeline
   12:00:00.000  plugged in, or seen first       +0 ms
-  12:00:00.080  the server told about it        +80 ms
+  12:00:00.080  details pulled from the server  +80 ms
   12:00:00.130  flows and rows in place         +50 ms
-  12:00:01.000  the server knows that it is up  +870 ms
+  12:00:01.000  reported up                     +870 ms
 `
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Error(diff)
@@ -169,7 +170,7 @@ timeline
 func TestPortWithExtensions(t *testing.T) {
 	var out bytes.Buffer
 	p := inspect.Port{
-		ID: "5a1b-3", State: "wired", Reason: "bound to this host", Interface: "spi-5a1b", OFPort: 9, Owner: "trunk:subport", Role: "sub-port", Settled: true,
+		ID: "5a1b-3", State: "wired", Reason: "bound to this host", Interface: "spi-5a1b", OFPort: 9, Owner: "trunk:subport", Role: "sub-port", Applied: true,
 		Notes: []string{
 			"trunk: sub-port of trunk t1, whose VM sends it under VLAN 7 through tbr-t1",
 			"distributed routing: routed packets reach it as from its gateway fa:16:3e:00:00:01",
@@ -222,10 +223,10 @@ func TestCommandsOnASocket(t *testing.T) {
 		{[]string{"tunnels"}, 0, []string{"vxlan-0a000002", "failed", "no route"}},
 		{[]string{"groups"}, 0, []string{"g1", "default", "known"}},
 		{[]string{"group", "default"}, 0, []string{"allow tcp/22 from 10.0.0.0/8", "ports here: 4f1c-1"}},
-		{[]string{"events"}, 0, []string{"(40 times in 2.0 s)", "ERROR flow refused"}},
+		{[]string{"events"}, 0, []string{"(40 times in 2.0 s)", "ERROR flow rejected"}},
 		{[]string{"events", "--about", "4f1c"}, 0, []string{"port 4f1c-1 is wired"}},
-		{[]string{"flows", "br-int", "--why"}, 0, []string{"missing    priority=2,in_port=7,actions=drop\n           port 4f1c-1: no sender", "table 60 TRANSIENT", "2 flows: 1 missing, 1 foreign"}},
-		{[]string{"flows", "br-int", "--why", "--table", "TRANSIENT"}, 0, []string{"br-int: 1 flow: 1 foreign"}},
+		{[]string{"flows", "br-int", "--owner"}, 0, []string{"missing    priority=2,in_port=7,actions=drop\n           port 4f1c-1: no sender", "table 60 TRANSIENT", "2 flows: 1 missing, 1 foreign"}},
+		{[]string{"flows", "br-int", "--owner", "--table", "TRANSIENT"}, 0, []string{"br-int: 1 flow: 1 foreign"}},
 		{[]string{"config", "show"}, 0, []string{"[ovs]\nlocal_ip = 10.0.0.1  # /etc/a.conf:7"}},
 		{[]string{"__complete", "port", "4"}, 0, []string{"4f1c-1\twired web 10.1.0.5"}},
 		{[]string{"__complete", "group", "d"}, 0, []string{"default"}},
@@ -278,7 +279,7 @@ func TestFollowEvents(t *testing.T) {
 	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
 	}
-	if got := out.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "flow refused") {
+	if got := out.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "flow rejected") {
 		t.Errorf("printed %q", got)
 	}
 }
@@ -310,5 +311,82 @@ func TestStatusNamesWhatIsInQuarantine(t *testing.T) {
 `
 	if !strings.Contains(out.String(), want) {
 		t.Errorf("%s\nhas no\n%s", &out, want)
+	}
+}
+
+// A network whose forwarding entries may still come is named, with the time that is left, and the agent is in sync.
+func TestStatusWaitsForForwardingEntries(t *testing.T) {
+	s := exampleAgent().status
+	s.InSync, s.Reasons = true, nil
+	for _, id := range []string{"n1", "n2", "n3", "n4", "n5"} {
+		s.Awaited = append(s.Awaited, inspect.Awaited{Network: id, Since: noon.Add(-3 * time.Second), Until: noon.Add(27 * time.Second)})
+	}
+	var out bytes.Buffer
+	writeStatus(&out, &s, noon)
+	want := `hv1  in sync
+  . waiting for the server's forwarding entries of network n1 (3.0 s of at most 30.0 s; none come if no other host has ports of it)
+  . waiting for the server's forwarding entries of network n2 (3.0 s of at most 30.0 s; none come if no other host has ports of it)
+  . waiting for the server's forwarding entries of network n3 (3.0 s of at most 30.0 s; none come if no other host has ports of it)
+  . and of 2 more
+
+`
+	if !strings.HasPrefix(out.String(), want) {
+		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
+	}
+	src := exampleAgent()
+	src.status = s
+	if out, status := run(t, "status", "--socket", served(t, src, admin.Options{})); status != 0 {
+		t.Errorf("status %d:\n%s", status, out)
+	}
+}
+
+// changingAgent is not in sync for some questions.
+type changingAgent struct {
+	inspect.Source
+	before []inspect.Status // one for each question
+	after  inspect.Status
+}
+
+func (a *changingAgent) Status(context.Context) (inspect.Status, error) {
+	if len(a.before) == 0 {
+		return a.after, nil
+	}
+	s := a.before[0]
+	a.before = a.before[1:]
+	return s, nil
+}
+
+// An agent that is making changes is given the time to make them, and no other is.
+func TestStatusWaitsForChanges(t *testing.T) {
+	changing := inspect.Status{Changing: true, Reasons: []string{"2 flows not as wanted yet"}}
+	stuck := inspect.Status{Reasons: []string{"the broker cannot be reached"}}
+	fine := inspect.Status{InSync: true}
+	for _, tt := range []struct {
+		name   string
+		before []inspect.Status
+		after  inspect.Status
+		wait   time.Duration
+		want   inspect.Status
+		took   time.Duration
+	}{
+		{"in sync", nil, fine, time.Second, fine, 0},
+		{"changes that end", []inspect.Status{changing, changing}, fine, time.Second, fine, 2 * statusPause},
+		{"changes that go on", nil, changing, time.Second, changing, time.Second},
+		{"no time to wait", []inspect.Status{changing}, fine, 0, changing, 0},
+		{"something else", []inspect.Status{stuck}, fine, time.Second, stuck, 0},
+		{"something else comes to light", []inspect.Status{changing, stuck}, fine, time.Second, stuck, statusPause},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				got, err := restingStatus(t.Context(), &changingAgent{before: tt.before, after: tt.after}, tt.wait)
+				if diff := cmp.Diff(tt.want, got); diff != "" || err != nil {
+					t.Errorf("%v\n%s", err, diff)
+				}
+				if took := time.Since(began); took != tt.took {
+					t.Errorf("took %v, want %v", took, tt.took)
+				}
+			})
+		})
 	}
 }

@@ -28,12 +28,12 @@ func newSpansCommand() *cobra.Command {
 	var follow bool
 	cmd := &cobra.Command{
 		Use:   "spans",
-		Short: "Hand the wiring of ports to an OpenTelemetry collector, as traces",
-		Long: `Hand the wiring of ports to an OpenTelemetry collector, as traces: one for each port, from plugged in until the
-server knew that it is up, with the parts that the server's answer, the switch and the report took.
+		Short: "Export the wiring of ports to an OpenTelemetry collector",
+		Long: `Export the wiring of ports to an OpenTelemetry collector: one trace for each port, from plugging until neutron-server
+has confirmed it as up, with a span each for the pull of its details, the switch and the report.
 
-They are made from what the agent tells on its socket, so the agent has no part in it. The same port gives the same
-trace again. Without --to the document is printed: OTLP in JSON, as a collector takes it at /v1/traces.`,
+The command makes the traces from the agent's admin socket. The same port gives the same trace each time. Without --to
+it prints the document: OTLP in JSON, as a collector accepts it at /v1/traces.`,
 		Example: "  patchbay spans --follow --to http://collector:4318/v1/traces",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -48,7 +48,7 @@ trace again. Without --to the document is printed: OTLP in JSON, as a collector 
 	}
 	f.addSocket(cmd)
 	cmd.Flags().StringVar(&to, "to", "", "address of the collector: http://HOST:4318/v1/traces")
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on as ports come up")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "export more ports as they come up")
 	return cmd
 }
 
@@ -140,7 +140,7 @@ func wiringSpans(host string, p *inspect.Port) []span {
 	for _, part := range []struct {
 		name string
 		end  time.Time
-	}{{"details from the server", l.Answered}, {"flows and rows", l.Settled}, {"report to the server", l.Reported}} {
+	}{{"details from the server", l.Answered}, {"flows and rows", l.Applied}, {"report to the server", l.Reported}} {
 		if part.end.Before(from) {
 			continue // it was known before, or took no time of its own
 		}

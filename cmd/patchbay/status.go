@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -19,18 +20,24 @@ import (
 
 func newStatusCommand() *cobra.Command {
 	var f askFlags
+	var wait time.Duration
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Say whether the agent is in sync, and if not, why",
-		Long: `Say whether the agent is in sync, and if not, why: what it waits for, what is pending, what went wrong last.
+		Long: `Say whether the agent is in sync, and if not, why: what it waits for, what is pending, the last errors.
+While the agent is making changes the command asks again, for at most --wait.
+
+An agent can be in sync although neutron-server has sent no forwarding entries for a network: the ports of this host are
+wired and reported. For 30 s after the report of the network's first port the entries may still arrive. After that the agent assumes
+that no other host has ports of the network, for which neutron-server sends none.
 
 Exit status:
-  0  in sync: everything is as the server wants it, and the server knows
-  1  the agent cannot be asked
-  2  not in sync; the reasons are printed`,
+  0  in sync: all ports are wired as the server wants, and reported
+  1  no agent answers
+  2  not in sync; the command prints the reasons`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := f.client().Status(cmd.Context())
+			s, err := restingStatus(cmd.Context(), f.client(), wait)
 			if err != nil {
 				return err
 			}
@@ -46,7 +53,22 @@ Exit status:
 		},
 	}
 	f.add(cmd)
+	cmd.Flags().DurationVar(&wait, "wait", 2*time.Second, "how long to wait while the agent is making changes")
 	return cmd
+}
+
+// statusPause separates two questions for the status.
+const statusPause = 50 * time.Millisecond
+
+// restingStatus asks for the status, again and again while changes are under way, but not for longer than wait.
+func restingStatus(ctx context.Context, c inspect.Source, wait time.Duration) (inspect.Status, error) {
+	for end := time.Now().Add(wait); ; {
+		s, err := c.Status(ctx)
+		if err != nil || !s.Changing || !time.Now().Before(end) {
+			return s, err
+		}
+		pause(ctx, statusPause)
+	}
 }
 
 // quiet ends a command with a status whose reason has been printed already.
@@ -67,6 +89,7 @@ func writeStatus(out io.Writer, s *inspect.Status, now time.Time) {
 	for _, r := range s.Reasons {
 		fmt.Fprintf(out, "  - %s\n", r)
 	}
+	writeAwaited(out, s.Awaited, now)
 	for _, a := range s.Advisories {
 		fmt.Fprintf(out, "  ! %s\n", a)
 	}
@@ -80,10 +103,10 @@ func writeStatus(out io.Writer, s *inspect.Status, now time.Time) {
 	fmt.Fprintf(w, "ports\t%s\t\n", states(s.Ports))
 	p := s.Pending
 	if p != (inspect.Pending{}) {
-		fmt.Fprintf(w, "pending\t%d rows, %d flows, %d port details, %d group details, %d reports\t\n", p.Rows, p.Flows, p.Details, p.Items, p.Reports)
+		fmt.Fprintf(w, "pending\t%d rows, %d flows, %d ports and %d groups to pull, %d reports\t\n", p.Rows, p.Flows, p.Details, p.Items, p.Reports)
 	}
-	if s.Remembered {
-		fmt.Fprintln(w, "memory\tthe server has not spoken about some ports; what it told an earlier run is in force\t")
+	if s.FromSnapshot {
+		fmt.Fprintln(w, "snapshot\tsome ports are wired from the snapshot: the server has not confirmed them yet\t")
 	}
 	_ = w.Flush()
 	writeHeld(out, s.Held, now)
@@ -94,6 +117,19 @@ func writeStatus(out io.Writer, s *inspect.Status, now time.Time) {
 		for _, e := range s.Errors[max(0, n-maxShownErrors):] {
 			fmt.Fprintf(out, "  %s  %s\n", stamp(e.Time, now), describe(e))
 		}
+	}
+}
+
+// maxShownAwaited is how many networks are named whose forwarding entries may still come.
+const maxShownAwaited = 3
+
+func writeAwaited(out io.Writer, list []inspect.Awaited, now time.Time) {
+	for _, w := range list[:min(len(list), maxShownAwaited)] {
+		fmt.Fprintf(out, "  . waiting for the server's forwarding entries of network %s (%s of at most %s; none come if no other host has ports of it)\n",
+			w.Network, short(now.Sub(w.Since)), short(w.Until.Sub(w.Since)))
+	}
+	if more := len(list) - maxShownAwaited; more > 0 {
+		fmt.Fprintf(out, "  . and of %d more\n", more)
 	}
 }
 

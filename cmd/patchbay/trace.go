@@ -32,22 +32,22 @@ func newTraceCommand() *cobra.Command {
 	var f traceFlags
 	cmd := &cobra.Command{
 		Use:   "trace FROM TO [tcp|udp|sctp|icmp|arp|NUMBER]",
-		Short: "Follow a packet through the switch and say what becomes of it, and why",
-		Long: `Follow a packet through the switch and say what becomes of it, and why.
+		Short: "Follow a packet through the switch and say what happens to it, and why",
+		Long: `Follow a packet through the switch and say what happens to it, and why.
 
-FROM and TO are ports of this host (id, the beginning of it, name, interface or
-address) or the address of a station on another host; one of them is a port here.
-Without a protocol it is a ping. The switch itself decides (ofproto/trace): no
-packet is sent and nothing is changed. The first packet of a connection is
-followed, then later ones, then the answers.
+FROM and TO are ports of this host (id or its beginning, name, interface or
+address), or an address on another host. One of them is a port of this host.
+Without a protocol the packet is a ping. The switch itself decides (ofproto/trace):
+the command sends no packet and changes nothing. It follows the first packet of a
+connection, then later packets, then the replies.
 
 A packet to another network is followed to the router's interface on this host, and
-from where the router sends it on; what the router itself does is not followed.
+from where the router sends it on. The router itself is not followed.
 
-A packet that leaves to another host is followed to the tunnel; the last line is
-the command that goes on there.
+A packet to another host is followed to the tunnel. The last line is the command
+that continues on the other host.
 
-Exit status: 0 when it passes, 2 when it is dropped, 1 when it could not be followed.
+Exit status: 0 when the packet passes, 2 when it is dropped, 1 when the command failed.
 
 Without an agent (or with --offline) the verdict comes from the switch alone, and
 steps have neither owner nor reason.`,
@@ -67,12 +67,12 @@ steps have neither owner nor reason.`,
 	fl.Uint16Var(&f.SrcPort, "sport", 40000, "source port")
 	fl.Uint8Var(&f.Type, "type", 0, "type of the ICMP message (default: echo request)")
 	fl.Uint8Var(&f.Code, "code", 0, "code of the ICMP message")
-	fl.IntVar(&f.Size, "size", 0, "size of the IP packet in bytes, to see whether it fits")
+	fl.IntVar(&f.Size, "size", 0, "size of the IP packet in bytes, to compare with the MTUs")
 	fl.StringVar(&f.Src, "src", "", "send from this address instead of FROM's first")
 	fl.StringVar(&f.Dst, "dst", "", "send to this address instead of TO's first")
 	fl.StringVar(&f.SrcMAC, "src-mac", "", "send from this MAC instead of FROM's")
 	fl.StringVar(&f.DstMAC, "dst-mac", "", "send to this MAC instead of TO's, such as a router's")
-	fl.StringVar(&f.FromTunnel, "from-tunnel", "", "FROM's packets come by the tunnel to this address")
+	fl.StringVar(&f.FromTunnel, "from-tunnel", "", "FROM's packets arrive through the tunnel from this address")
 	fl.BoolVarP(&f.Six, "ipv6", "6", false, "use the IPv6 addresses of the ports")
 	fl.BoolVarP(&f.Flows, "flows", "v", false, "print the flows of the steps as well")
 	return cmd

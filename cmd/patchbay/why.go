@@ -93,7 +93,7 @@ func newConfigShowCommand() *cobra.Command {
 		},
 	}
 	f.add(cmd)
-	cmd.Flags().BoolVar(&all, "all", false, "also options that are not set anywhere")
+	cmd.Flags().BoolVar(&all, "all", false, "also options that are not set")
 	return cmd
 }
 

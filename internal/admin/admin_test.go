@@ -160,16 +160,9 @@ func TestClientIsASource(t *testing.T) {
 }
 
 func TestHealth(t *testing.T) {
-	at := time.Unix(1e9, 0)
-	wired := inspect.Status{
-		Switch: inspect.Peer{Up: true}, Bridges: []inspect.Bridge{{Name: "br-int", Connected: true}},
-		SyncedAt: at, Reasons: []string{"the broker cannot be reached"},
-	}
-	remembered, unknown, pending, cut := wired, wired, wired, wired
-	remembered.SyncedAt, remembered.Remembered = time.Time{}, true
-	unknown.SyncedAt = time.Time{}
-	pending.Pending.Flows = 3
-	cut.Bridges = []inspect.Bridge{{Name: "br-int"}}
+	wired := inspect.Status{Ready: true, Reasons: []string{"the broker cannot be reached"}}
+	unknown := wired
+	unknown.Ready = false
 	tests := []struct {
 		name   string
 		status inspect.Status
@@ -177,11 +170,12 @@ func TestHealth(t *testing.T) {
 		text   string
 	}{
 		{"in sync", inspect.Status{InSync: true}, 200, "in sync\n"},
+		{
+			"in sync, entries may come", inspect.Status{InSync: true, Awaited: []inspect.Awaited{{Network: "n1"}}}, 200,
+			"in sync\n- the server may still send forwarding entries of network n1\n",
+		},
 		{"wired, the broker is away", wired, 200, "wired, but not in sync\n- the broker cannot be reached\n"},
-		{"wired from memory", remembered, 200, "wired, but not in sync\n- the broker cannot be reached\n"},
-		{"never in sync", unknown, 503, "not ready\n- the broker cannot be reached\n"},
-		{"flows are missing", pending, 503, "not ready\n- the broker cannot be reached\n"},
-		{"a bridge is out of reach", cut, 503, "not ready\n- the broker cannot be reached\n"},
+		{"not ready", unknown, 503, "not ready\n- the broker cannot be reached\n"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

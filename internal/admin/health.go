@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/patchbay-sdn/patchbay/internal/inspect"
@@ -37,12 +38,16 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	if !ready {
 		code = http.StatusServiceUnavailable
 	}
-	say(w, code, verdict, status.Reasons)
+	reasons := slices.Clone(status.Reasons)
+	for _, w := range status.Awaited {
+		reasons = append(reasons, "the server may still send forwarding entries of network "+w.Network)
+	}
+	say(w, code, verdict, reasons)
 }
 
 // Ready says whether the host forwards as it should, and in a few words how that is known:
 //
-//   - "in sync": everything is as the server wants it, and the server knows;
+//   - "in sync": everything is as the server wants it, and the server knows; forwarding entries of new networks may still come;
 //   - "wired": the switch has everything that is known to be wanted, either since this agent was in sync or since it
 //     remembers what the server told an earlier one; the server may know more, and cannot be heard at the moment;
 //   - otherwise not: the switch is out of reach, something is not in place, or nothing was ever known.
@@ -50,12 +55,7 @@ func Ready(s *inspect.Status) (ready bool, verdict string) {
 	if s.InSync {
 		return true, "in sync"
 	}
-	known := !s.SyncedAt.IsZero() || s.Remembered
-	placed := s.Switch.Up && s.Pending.Rows == 0 && s.Pending.Flows == 0
-	for _, b := range s.Bridges {
-		placed = placed && b.Connected
-	}
-	if known && placed {
+	if s.Ready {
 		return true, "wired, but not in sync"
 	}
 	return false, "not ready"

@@ -5,6 +5,7 @@ package admin
 import (
 	"context"
 	"net/http"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -16,29 +17,27 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/inspect"
 )
 
-// metric describes one metric: what is scraped and what docs/operations.md says are both made from the list in metrics.
+// metric describes one metric: what is scraped and what docs/reference/metrics.md says are both made from the list in metrics.
 type metric struct {
 	name   string
 	help   string
-	kind   prometheus.ValueType // Untyped stands for a histogram
+	kind   prometheus.ValueType
 	labels []string
 	// emit calls put for every value of the metric.
-	emit func(s *inspect.Status, put func(value float64, labels ...string))
+	emit      func(s *inspect.Status, put func(value float64, labels ...string))
+	durations func(s *inspect.Status) inspect.Histogram // of a histogram, instead of emit
 }
 
 const (
 	gauge     = prometheus.GaugeValue
 	counter   = prometheus.CounterValue
-	histogram = prometheus.UntypedValue
+	histogram = prometheus.UntypedValue // stands for one
 )
 
 // aliveMetric is there even when the agent's loop does not answer; the others are not.
 const aliveMetric = "patchbay_alive"
 
-// wiredMetric is the one histogram.
-const wiredMetric = "patchbay_port_wired_seconds"
-
-// metrics is all of them. They are read from one answer of the loop to a scrape; nothing is counted for their sake elsewhere.
+// metrics returns all metrics. They are read from one answer of the loop to a scrape.
 func metrics() []metric {
 	type put = func(float64, ...string)
 	value := func(get func(*inspect.Status) float64) func(*inspect.Status, put) {
@@ -54,61 +53,67 @@ func metrics() []metric {
 			}
 		}
 	}
-	bridge := []string{"bridge"}
+	results := func(get func(*inspect.Totals) (all, failed uint64)) func(*inspect.Status, put) {
+		return func(s *inspect.Status, put put) {
+			all, failed := get(&s.Totals)
+			put(float64(all-failed), "success")
+			put(float64(failed), "error")
+		}
+	}
+	bridge, result := []string{"bridge"}, []string{"result"}
 	return []metric{
-		{aliveMetric, "1 when the agent's loop answered the scrape in time, else 0", gauge, nil, value(func(*inspect.Status) float64 { return 1 })},
-		{"patchbay_info", "1, with the version and host of the agent", gauge, []string{"version", "host"}, func(s *inspect.Status, put put) { put(1, s.Version, s.Host) }},
-		{"patchbay_start_time_seconds", "when the agent was started, since 1970", gauge, nil, value(func(s *inspect.Status) float64 { return float64(s.Started.Unix()) })},
-		{"patchbay_in_sync", "1 when everything is as the server wants it, and the server knows", gauge, nil, value(func(s *inspect.Status) float64 { return truth(s.InSync) })},
-		{"patchbay_ready", "1 when the switch has everything that is known to be wanted: what readyz says", gauge, nil, value(func(s *inspect.Status) float64 { ok, _ := Ready(s); return truth(ok) })},
-		{"patchbay_connected", "1 while the peer (switch, broker, server) can be reached", gauge, []string{"peer"}, func(s *inspect.Status, put put) {
+		{aliveMetric, "1 when the agent's loop answered the scrape in time, else 0", gauge, nil, value(func(*inspect.Status) float64 { return 1 }), nil},
+		{"patchbay_build_info", "1, with the version of the agent, its Go release and its host", gauge, []string{"version", "goversion", "host"}, func(s *inspect.Status, put put) { put(1, s.Version, runtime.Version(), s.Host) }, nil},
+		{"patchbay_start_time_seconds", "Unix time at which the agent started", gauge, nil, value(func(s *inspect.Status) float64 { return float64(s.Started.Unix()) }), nil},
+		{"patchbay_in_sync", "1 when the switch has everything that the server wants, and the server knows it", gauge, nil, value(func(s *inspect.Status) float64 { return truth(s.InSync) }), nil},
+		{"patchbay_ready", "1 when readyz answers 200: the switch has everything that the agent knows to be wanted", gauge, nil, value(func(s *inspect.Status) float64 { ok, _ := Ready(s); return truth(ok) }), nil},
+		{"patchbay_connected", "1 while the peer (switch, broker, server) answers", gauge, []string{"peer"}, func(s *inspect.Status, put put) {
 			put(truth(s.Switch.Up), "switch")
 			put(truth(s.Broker.Up), "broker")
 			put(truth(s.Server.Up), "server")
-		}},
-		{"patchbay_ports", "ports plugged in here, by state", gauge, []string{"state"}, func(s *inspect.Status, put put) {
+		}, nil},
+		{"patchbay_ports", "ports of this host, by state", gauge, []string{"state"}, func(s *inspect.Status, put put) {
 			for _, state := range portStates() {
 				put(float64(s.Ports[state]), state)
 			}
-		}},
-		{"patchbay_pending", "work that is not done: rows, flows, reports; and what the server has not told: details, items", gauge, []string{"what"}, func(s *inspect.Status, put put) {
-			p := s.Pending
-			put(float64(p.Rows), "rows")
-			put(float64(p.Flows), "flows")
-			put(float64(p.Details), "details")
-			put(float64(p.Items), "items")
-			put(float64(p.Reports), "reports")
-		}},
-		{"patchbay_advisories", "known holes of the switch, and peers that are not verified: what status marks with an exclamation mark", gauge, nil, value(func(s *inspect.Status) float64 { return float64(len(s.Advisories)) })},
-		{"patchbay_bridge_connected", "1 while the bridge can be programmed", gauge, bridge, bridges(func(b *inspect.Bridge) float64 { return truth(b.Connected) })},
-		{"patchbay_flows_wanted", "flows that the bridge should have", gauge, bridge, bridges(func(b *inspect.Bridge) float64 { return float64(b.Wanted) })},
-		{"patchbay_flows_present", "flows that the bridge has, whoever made them", gauge, bridge, bridges(func(b *inspect.Bridge) float64 { return float64(b.Present) })},
-		{"patchbay_flows_foreign", "flows on the bridge that are nobody's of ours; those that the switch has learned for us are not counted", gauge, bridge, bridges(func(b *inspect.Bridge) float64 { return float64(b.Foreign) })},
-		{"patchbay_flows_changed_total", "flows that the agent added, changed or deleted", counter, bridge, bridges(func(b *inspect.Bridge) float64 { return float64(b.Changed) })},
-		{"patchbay_flows_repaired_total", "flows that somebody else changed and the agent put right", counter, bridge, bridges(func(b *inspect.Bridge) float64 { return float64(b.Repaired) })},
-		{"patchbay_flows_refused_total", "bundles of flows that the switch did not take", counter, nil, total(func(t *inspect.Totals) uint64 { return t.FlowsRefused })},
-		{"patchbay_rows_failed_total", "transactions that the switch's database did not take, or that somebody else was faster than", counter, nil, total(func(t *inspect.Totals) uint64 { return t.RowsFailed })},
-		{"patchbay_rounds_total", "rounds of changes to the switch", counter, nil, total(func(t *inspect.Totals) uint64 { return t.Rounds })},
-		{"patchbay_round_seconds_total", "how long these rounds took together", counter, nil, value(func(s *inspect.Status) float64 { return s.Totals.RoundSeconds })},
-		{"patchbay_calls_total", "questions and reports to the server that came to an end", counter, nil, total(func(t *inspect.Totals) uint64 { return t.Calls })},
-		{"patchbay_calls_failed_total", "of these, those that failed", counter, nil, total(func(t *inspect.Totals) uint64 { return t.CallsFailed })},
-		{"patchbay_ports_plugged_open_total", "ports that were plugged in without isolation (os-vif's isolate_vif): they heard every network of the host until the agent's first write", counter, nil, total(func(t *inspect.Totals) uint64 { return t.PluggedOpen })},
-		{"patchbay_messages_total", "messages from the server, by whether they concern this host (here, elsewhere)", counter, []string{"about"}, func(s *inspect.Status, put put) {
-			put(float64(s.Totals.Messages-s.Totals.Foreign), "here")
-			put(float64(s.Totals.Foreign), "elsewhere")
-		}},
-		{"patchbay_messages_dropped_total", "messages that were dropped because they could not be decoded or were too large", counter, nil, total(func(t *inspect.Totals) uint64 { return t.Dropped })},
-		{"patchbay_resyncs_total", "times that everything was asked for again, because messages may have been missed", counter, nil, total(func(t *inspect.Totals) uint64 { return t.Resyncs })},
-		{"patchbay_panics_total", "panics that cost one object, event or extension and not the agent", counter, nil, total(func(t *inspect.Totals) uint64 { return t.Panics })},
-		{"patchbay_quarantined", "objects, extensions and steps that a panic or an error has put aside: what `status` lists", gauge, nil, value(func(s *inspect.Status) float64 { return float64(len(s.Held)) })},
+		}, nil},
+		{"patchbay_pending", "work that is not done: rows and flows to write, ports and groups to pull, reports to send", gauge, []string{"what"}, func(s *inspect.Status, put put) {
+			put(float64(s.Pending.Rows), "rows")
+			put(float64(s.Pending.Flows), "flows")
+			put(float64(s.Pending.Details), "ports")
+			put(float64(s.Pending.Items), "groups")
+			put(float64(s.Pending.Reports), "reports")
+		}, nil},
+		{"patchbay_networks_awaited", "tunnelled networks whose forwarding entries the server may still send, for 30 s after the report of a port; patchbay_in_sync does not wait for them", gauge, nil, value(func(s *inspect.Status) float64 { return float64(len(s.Awaited)) }), nil},
+		{"patchbay_advisories", "published vulnerabilities of the switch, and peers whose certificate is not verified: what status marks with an exclamation mark", gauge, nil, value(func(s *inspect.Status) float64 { return float64(len(s.Advisories)) }), nil},
+		{"patchbay_bridge_connected", "1 while the OpenFlow connection to the bridge is up", gauge, bridge, bridges(func(b *inspect.Bridge) float64 { return truth(b.Connected) }), nil},
+		{"patchbay_flows_wanted", "flows that the bridge should have", gauge, bridge, bridges(func(b *inspect.Bridge) float64 { return float64(b.Wanted) }), nil},
+		{"patchbay_flows_present", "flows that the bridge has, of any program", gauge, bridge, bridges(func(b *inspect.Bridge) float64 { return float64(b.Present) }), nil},
+		{"patchbay_flows_foreign", "flows of other programs on the bridge; flows that the switch learned for the agent are not counted", gauge, bridge, bridges(func(b *inspect.Bridge) float64 { return float64(b.Foreign) }), nil},
+		{"patchbay_flows_changed_total", "flows that the agent added, changed or deleted", counter, bridge, bridges(func(b *inspect.Bridge) float64 { return float64(b.Changed) }), nil},
+		{"patchbay_flows_repaired_total", "flows that another program changed and the agent restored", counter, bridge, bridges(func(b *inspect.Bridge) float64 { return float64(b.Repaired) }), nil},
+		{"patchbay_bundles_failed_total", "OpenFlow bundles that failed", counter, nil, total(func(t *inspect.Totals) uint64 { return t.FlowsRefused }), nil},
+		{"patchbay_transactions_failed_total", "OVSDB transactions that failed, conflicts with other programs included", counter, nil, total(func(t *inspect.Totals) uint64 { return t.RowsFailed }), nil},
+		{"patchbay_apply_total", "rounds of changes to the switch, by result (success, error)", counter, result, results(func(t *inspect.Totals) (uint64, uint64) { return t.Apply.Count, t.ApplyFailed }), nil},
+		{"patchbay_apply_duration_seconds", "duration of a round of changes to the switch", histogram, nil, nil, func(s *inspect.Status) inspect.Histogram { return s.Totals.Apply }},
+		{"patchbay_calls_total", "RPC calls to neutron-server that ended, by result (success, error)", counter, result, results(func(t *inspect.Totals) (uint64, uint64) { return t.Calls, t.CallsFailed }), nil},
+		{"patchbay_ports_plugged_open_total", "ports plugged in without isolation (os-vif's isolate_vif): they received packets of every network of the host until the agent's first write", counter, nil, total(func(t *inspect.Totals) uint64 { return t.PluggedOpen }), nil},
+		{"patchbay_messages_total", "messages from neutron-server, by whether they are about this host (local, remote)", counter, []string{"scope"}, func(s *inspect.Status, put put) {
+			put(float64(s.Totals.Messages-s.Totals.Foreign), "local")
+			put(float64(s.Totals.Foreign), "remote")
+		}, nil},
+		{"patchbay_messages_dropped_total", "messages that were dropped because they could not be decoded or were too large", counter, nil, total(func(t *inspect.Totals) uint64 { return t.Dropped }), nil},
+		{"patchbay_resyncs_total", "times that the agent pulled everything again because messages may have been lost", counter, nil, total(func(t *inspect.Totals) uint64 { return t.Resyncs }), nil},
+		{"patchbay_panics_total", "panics that the agent recovered from; each affects one object, event or extension", counter, nil, total(func(t *inspect.Totals) uint64 { return t.Panics }), nil},
+		{"patchbay_quarantined", "objects, extensions and steps in quarantine after a panic or an error: what `status` lists", gauge, nil, value(func(s *inspect.Status) float64 { return float64(len(s.Held)) }), nil},
 		{"patchbay_log_lines_total", "warnings and errors in the log", counter, []string{"level"}, func(s *inspect.Status, put put) {
 			put(float64(s.Totals.Warnings), "warning")
 			put(float64(s.Totals.Errors), "error")
-		}},
-		{"patchbay_loop_turns_total", "turns of the agent's loop", counter, nil, total(func(t *inspect.Totals) uint64 { return t.Turns })},
-		{"patchbay_loop_busy_seconds_total", "how long the loop was busy", counter, nil, value(func(s *inspect.Status) float64 { return s.Totals.BusySeconds })},
-		{"patchbay_loop_longest_turn_seconds", "the longest turn of the loop since the start", gauge, nil, value(func(s *inspect.Status) float64 { return s.Totals.LongestSeconds })},
-		{wiredMetric, "time from plugging a port in until the server knew that it is up", histogram, nil, nil},
+		}, nil},
+		{"patchbay_loop_steps_total", "steps of the agent's loop", counter, nil, total(func(t *inspect.Totals) uint64 { return t.Turns }), nil},
+		{"patchbay_loop_busy_seconds_total", "time that the loop was busy", counter, nil, value(func(s *inspect.Status) float64 { return s.Totals.BusySeconds }), nil},
+		{"patchbay_loop_longest_step_seconds", "the longest step of the loop since the start", gauge, nil, value(func(s *inspect.Status) float64 { return s.Totals.LongestSeconds }), nil},
+		{"patchbay_port_wired_seconds", "time from plugging a port in until the server confirmed that it is up", histogram, nil, nil, func(s *inspect.Status) inspect.Histogram { return s.Totals.Wired }},
 	}
 }
 
@@ -176,7 +181,7 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 			to <- prometheus.MustNewConstMetric(c.descs[i], m.kind, 0)
 		case err != nil:
 		case m.kind == histogram:
-			h := s.Totals.Wired
+			h := m.durations(&s)
 			buckets := make(map[float64]uint64, len(h.Buckets))
 			for _, b := range h.Buckets {
 				buckets[b.Below] = b.Count

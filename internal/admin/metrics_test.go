@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -27,12 +28,12 @@ import (
 var update = flag.Bool("update", false, "write generated parts of files")
 
 const (
-	docsPath  = "../../docs/operations.md"
+	docsPath  = "../../docs/reference/metrics.md"
 	docsBegin = "<!-- This table is generated: go test ./internal/admin -run TestMetricsDocs -update -->\n"
 	docsEnd   = "<!-- end of the generated table -->\n"
 )
 
-// metricsTable is the part of docs/operations.md that lists the metrics.
+// metricsTable is the part of docs/reference/metrics.md that lists the metrics.
 func metricsTable() string {
 	var b strings.Builder
 	b.WriteString("| metric | type | labels | meaning |\n|---|---|---|---|\n")
@@ -43,7 +44,7 @@ func metricsTable() string {
 	return b.String()
 }
 
-// What docs/operations.md says about metrics is what there is.
+// What docs/reference/metrics.md says about metrics is what there is.
 func TestMetricsDocs(t *testing.T) {
 	data, err := os.ReadFile(docsPath)
 	if err != nil {
@@ -72,7 +73,9 @@ func TestMetrics(t *testing.T) {
 	src := example()
 	src.status.Totals = inspect.Totals{Messages: 10, Foreign: 7, Wired: inspect.Histogram{
 		Count: 3, Seconds: 4.5, Buckets: []inspect.Bucket{{Below: 1, Count: 2}, {Below: 5, Count: 3}},
-	}}
+	}, Calls: 5, CallsFailed: 1, Apply: inspect.NewHistogram(.1, 1)}
+	src.status.Totals.Apply.Observe(200 * time.Millisecond)
+	src.status.Awaited = []inspect.Awaited{{Network: "n1"}, {Network: "n2"}}
 	s := New(src, Options{Metrics: Metrics(src)})
 	code, text := request(s, "/metrics")
 	if code != 200 {
@@ -83,12 +86,14 @@ func TestMetrics(t *testing.T) {
 		got[m[1]+m[2]] = m[3]
 	}
 	for name, want := range map[string]string{
-		"patchbay_alive": "1", "patchbay_in_sync": "1", "patchbay_ready": "1", `patchbay_info{host="hv1",version="1"}`: "1",
+		"patchbay_alive": "1", "patchbay_in_sync": "1", "patchbay_ready": "1", `patchbay_build_info{goversion="` + runtime.Version() + `",host="hv1",version="1"}`: "1",
 		`patchbay_connected{peer="switch"}`: "1", `patchbay_connected{peer="broker"}`: "0",
 		`patchbay_ports{state="wired"}`: "1", `patchbay_ports{state="dead"}`: "0",
-		`patchbay_messages_total{about="elsewhere"}`: "7", `patchbay_messages_total{about="here"}`: "3",
+		`patchbay_messages_total{scope="remote"}`: "7", `patchbay_messages_total{scope="local"}`: "3",
 		`patchbay_port_wired_seconds_bucket{le="1"}`: "2", "patchbay_port_wired_seconds_count": "3",
-		`patchbay_bridge_connected{bridge="br-int"}`: "1",
+		`patchbay_calls_total{result="success"}`: "4", `patchbay_calls_total{result="error"}`: "1", `patchbay_apply_total{result="success"}`: "1",
+		`patchbay_apply_duration_seconds_bucket{le="0.1"}`: "0", `patchbay_apply_duration_seconds_bucket{le="1"}`: "1",
+		`patchbay_bridge_connected{bridge="br-int"}`: "1", "patchbay_networks_awaited": "2",
 	} {
 		if got[name] != want {
 			t.Errorf("%s is %q, want %q", name, got[name], want)
@@ -196,32 +201,32 @@ func TestAlertsFire(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	well := map[string]string{
-		`up`: "1x60", `patchbay_info{version="1"}`: "1x60",
+		`up`: "1x60", `patchbay_build_info{version="1"}`: "1x60",
 		`patchbay_alive`: "1x60", `patchbay_bridge_connected{bridge="br-int"}`: "1x60", `patchbay_connected{peer="switch"}`: "1x60",
 		`patchbay_connected{peer="broker"}`: "1x60", `patchbay_connected{peer="server"}`: "1x60", `patchbay_ready`: "1x60", `patchbay_in_sync`: "1x60",
 		`patchbay_ports{state="wired"}`: "5x60", `patchbay_ports{state="dead"}`: "0x60", `patchbay_ports{state="waiting"}`: "0x60",
-		`patchbay_flows_refused_total`: "0x60", `patchbay_flows_repaired_total{bridge="br-int"}`: "0x60",
+		`patchbay_bundles_failed_total`: "0x60", `patchbay_flows_repaired_total{bridge="br-int"}`: "0x60",
 		`patchbay_port_wired_seconds_bucket{le="10"}`: "0+1x60", `patchbay_port_wired_seconds_bucket{le="+Inf"}`: "0+1x60",
-		`patchbay_calls_total`: "0+2x60", `patchbay_calls_failed_total`: "0x60", `patchbay_panics_total`: "0x60", `patchbay_quarantined`: "0x60",
+		`patchbay_calls_total{result="success"}`: "0+2x60", `patchbay_calls_total{result="error"}`: "0x60", `patchbay_panics_total`: "0x60", `patchbay_quarantined`: "0x60",
 	}
 	// What is different where something is wrong.
 	wrong := map[string]map[string]string{
-		"PatchbayAgentDown":     {`up`: "1x10 0x50", `patchbay_info{version="1"}`: "1x10 stale"},
-		"PatchbayLoopStuck":     {`patchbay_alive`: "0x60"},
-		"PatchbayBridgeDown":    {`patchbay_bridge_connected{bridge="br-int"}`: "0x60"},
-		"PatchbaySwitchDown":    {`patchbay_connected{peer="switch"}`: "0x60"},
-		"PatchbayBrokerDown":    {`patchbay_connected{peer="broker"}`: "0x60", `patchbay_connected{peer="server"}`: "0x60"},
-		"PatchbayServerDown":    {`patchbay_connected{peer="server"}`: "0x60"},
-		"PatchbayNotReady":      {`patchbay_ready`: "0x60"},
-		"PatchbayNotInSync":     {`patchbay_in_sync`: "0x60"},
-		"PatchbayPortsNotWired": {`patchbay_ports{state="waiting"}`: "2x60"},
-		"PatchbayDeadPorts":     {`patchbay_ports{state="dead"}`: "1x60"},
-		"PatchbayFlowsRefused":  {`patchbay_flows_refused_total`: "0+1x60"},
-		"PatchbayFight":         {`patchbay_flows_repaired_total{bridge="br-int"}`: "0+2x60"}, // one flow, as slowly as it gets
-		"PatchbayWiringSlow":    {`patchbay_port_wired_seconds_bucket{le="10"}`: "0x60", `patchbay_port_wired_seconds_bucket{le="60"}`: "0+1x60"},
-		"PatchbayCallsFail":     {`patchbay_calls_failed_total`: "0+1x60"},
-		"PatchbayPanic":         {`patchbay_panics_total`: "0x45 1x15"},
-		"PatchbayQuarantined":   {`patchbay_quarantined`: "1x60"},
+		"PatchbayAgentDown":      {`up`: "1x10 0x50", `patchbay_build_info{version="1"}`: "1x10 stale"},
+		"PatchbayLoopStuck":      {`patchbay_alive`: "0x60"},
+		"PatchbayBridgeDown":     {`patchbay_bridge_connected{bridge="br-int"}`: "0x60"},
+		"PatchbaySwitchDown":     {`patchbay_connected{peer="switch"}`: "0x60"},
+		"PatchbayBrokerDown":     {`patchbay_connected{peer="broker"}`: "0x60", `patchbay_connected{peer="server"}`: "0x60"},
+		"PatchbayServerDown":     {`patchbay_connected{peer="server"}`: "0x60"},
+		"PatchbayNotReady":       {`patchbay_ready`: "0x60"},
+		"PatchbayNotInSync":      {`patchbay_in_sync`: "0x60"},
+		"PatchbayPortsNotWired":  {`patchbay_ports{state="waiting"}`: "2x60"},
+		"PatchbayDeadPorts":      {`patchbay_ports{state="dead"}`: "1x60"},
+		"PatchbayBundlesFail":    {`patchbay_bundles_failed_total`: "0+1x60"},
+		"PatchbayFlowsContested": {`patchbay_flows_repaired_total{bridge="br-int"}`: "0+2x60"}, // one flow, as slowly as it gets
+		"PatchbayWiringSlow":     {`patchbay_port_wired_seconds_bucket{le="10"}`: "0x60", `patchbay_port_wired_seconds_bucket{le="60"}`: "0+1x60"},
+		"PatchbayCallsFail":      {`patchbay_calls_total{result="error"}`: "0+1x60"},
+		"PatchbayPanic":          {`patchbay_panics_total`: "0x45 1x15"},
+		"PatchbayQuarantined":    {`patchbay_quarantined`: "1x60"},
 	}
 	data, err := os.ReadFile(alertsPath)
 	if err != nil {

@@ -7,7 +7,7 @@ import "github.com/patchbay-sdn/patchbay/internal/ovsdb"
 // What the log says of peers that leave a way in.
 const (
 	brokerUnverified = "the certificate of the broker is not verified: set [oslo_messaging_rabbit] ssl_ca_file"
-	switchAdvisories = "the switch may have known holes, see patchbay status and docs/security.md"
+	switchAdvisories = "this Open vSwitch has published vulnerabilities, see patchbay status and docs/explanation/security-model.md"
 )
 
 // advisories are what status names: what works, but leaves a way in.

@@ -12,13 +12,17 @@ import (
 	"sync"
 	"time"
 
+	"github.com/patchbay-sdn/patchbay/internal/dataplane"
 	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/observe"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+	"github.com/patchbay-sdn/patchbay/internal/pace"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
+	"github.com/patchbay-sdn/patchbay/internal/pull"
+	"github.com/patchbay-sdn/patchbay/internal/report"
 	"github.com/patchbay-sdn/patchbay/internal/world"
-	"github.com/patchbay-sdn/patchbay/openflow"
+	"github.com/patchbay-sdn/patchbay/internal/zones"
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
 
@@ -32,26 +36,13 @@ type Broker interface {
 
 // Switch is what the agent uses of *ovsdb.Client.
 type Switch interface {
-	Committer
+	dataplane.Committer
 	Run(ctx context.Context)
 	Changes() <-chan *ovsdb.Batch
 }
 
 // Conn is what the agent uses of *openflow.Conn.
-type Conn interface {
-	Monitor(ctx context.Context, id uint32, fl openflow.Filter, initial bool) error
-	Flows(ctx context.Context, fl openflow.Filter) ([]openflow.Entry, error)
-	Commit(ctx context.Context, msgs []openflow.Message) error
-	// For meters, of which bundles have none, and for packets that flows send to the controller.
-	Send(ctx context.Context, msgs []openflow.Message) error
-	Meters(ctx context.Context) ([]openflow.MeterDesc, error)
-	MeterFeatures(ctx context.Context) (openflow.MeterFeatures, error)
-	EnablePacketIns(ctx context.Context, id uint16) error
-	PacketIns() <-chan *openflow.PacketIn
-	Events() <-chan openflow.Event
-	Done() <-chan struct{}
-	Close() error
-}
+type Conn = dataplane.Conn
 
 // Link is the state of a connection to a bridge: a new one, or why there is none.
 type Link struct {
@@ -134,31 +125,28 @@ type Agent struct {
 	ended    chan struct{} // closed when the loop is over
 
 	// Owned by the loop.
-	world         *world.World
-	started       bool // the switch has been seen
-	switchUp      bool // the world's view of it is current
-	versions      neutron.Versions
-	report        reporting
-	repeats       repeats
-	wiring        wiring
-	ports         ports
-	filters       filters
-	tracking      tracking
-	limiting      limiting
-	lastPlug      time.Time // when a port was plugged in last
-	extensions    extensions
-	memory        memory
-	resyncing     resyncing
-	database      database
-	links         map[string]bool // bridges with a supervised connection
-	tunnels       map[string]tunnelState
-	tunnelRetries retries[string]
-	syncedAt      time.Time // when everything had been asked and told for the first time; zero before
-	swept         bool      // leftovers are gone
-	wake          *time.Timer
-	wakeAt        time.Time
-	seen          seen
-	contained     containment
+	world      *world.World
+	started    bool // the switch has been seen
+	switchUp   bool // the world's view of it is current
+	versions   neutron.Versions
+	report     reporting
+	repeats    repeats
+	dataplane  *dataplane.Dataplane
+	pulls      *pull.Ledger
+	zones      *zones.Zones
+	limits     *zones.Limits
+	reports    *report.Reporter
+	timelines  timelines
+	extensions extensions
+	memory     memory
+	resyncing  resyncing
+	database   pace.Breaker    // of the server
+	links      map[string]bool // bridges with a supervised connection
+	syncedAt   time.Time       // when everything had been asked and told for the first time; zero before
+	wake       *time.Timer
+	wakeAt     time.Time
+	seen       seen
+	contained  containment
 }
 
 // New returns an agent. Open is called once to make the broker's client, with the function that wants to hear of its
@@ -168,13 +156,15 @@ func New(cfg Config, sw Switch, open func(onEvent func(messaging.Event)) (Broker
 	a := &Agent{
 		cfg: cfg, sw: sw, inbox: newMailbox[any](), pushes: newPushbox(), world: world.New(cfg.World),
 		asked: make(chan func()), ended: make(chan struct{}), seen: newSeen(), contained: newContainment(), wake: time.NewTimer(time.Hour),
-		report: reporting{start: true}, repeats: repeats{every: repeatEvery}, wiring: newWiring(), ports: newPorts(),
-		filters: newFilters(), tracking: newTracking(), resyncing: resyncing{networks: map[world.SegmentKey]bool{}},
-		database: database{failed: retries[string]{}}, limiting: limiting{retries: retries[string]{}},
-		links: map[string]bool{}, tunnels: map[string]tunnelState{}, tunnelRetries: retries[string]{},
+		report: reporting{start: true}, repeats: repeats{every: repeatEvery}, links: map[string]bool{},
+		zones: zones.New(), limits: zones.NewLimits(cfg.ConntrackLimit), timelines: timelines{of: map[string]*timeline{}},
 	}
+	a.pulls = pull.New(pullRules(), &a.resyncing.bucket)
+	a.reports = report.New(cfg.PortsPerReport, &a.resyncing.bucket)
 	a.log = slog.New(recording{cfg.Log.Handler(), &a.recorder})
 	a.world.Contain = a.inWorld
+	a.dataplane = dataplane.New(a.world.Bridges())
+	a.dataplane.Contain = a.inRows
 	a.extensions = newExtensions(extension.Make(a.world, cfg.Extensions))
 	for i, e := range a.extensions.Set {
 		a.extensions.Set[i] = a.guard(e)
@@ -223,7 +213,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	closing, done := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
 	defer done()
 	if closeErr := a.broker.Close(closing); closeErr != nil {
-		a.log.Warn("queues are left to expire on the broker", "err", closeErr)
+		a.log.Warn("queues not deleted, the broker expires them", "err", closeErr)
 	}
 	a.work.Wait()
 	a.log.Info("agent stopped")
@@ -305,13 +295,13 @@ func (a *Agent) event(ctx context.Context, e any) {
 	case droppedMessages:
 		a.messagesDropped(a.drops.take())
 	case notAlive:
-		a.repeats.log(a.log, slog.LevelWarn, "no neutron-server answers", "err", e.err)
+		a.repeats.log(a.log, slog.LevelWarn, "neutron-server does not answer, retrying", "err", e.err)
 	case registered:
-		a.repeats.forget("no neutron-server answers")
-		a.versions = e.versions
-		a.log.Info("server is alive", "release", e.releases, "waited", e.waited)
+		a.repeats.forget("neutron-server does not answer, retrying")
+		a.versions, a.report.unheard = e.versions, neutron.PushesWhenTold(e.releases)
+		a.log.Info("neutron-server answered", "release", e.releases, "waited", e.waited)
 		if len(e.removed) > 0 {
-			a.log.Info("removed queues that an earlier agent left on the broker", "queues", len(e.removed))
+			a.log.Info("queues of an earlier agent deleted", "queues", len(e.removed))
 		}
 		if a.cfg.ReportInterval == 0 {
 			a.notify(a.cfg.Notifier.Ready("listening, without state reports"))
@@ -321,32 +311,26 @@ func (a *Agent) event(ctx context.Context, e any) {
 		a.reportEnded(e)
 	case linked:
 		a.bridgeLinked(ctx, e)
-	case dumped:
-		a.bridgeDumped(e)
+	case dataplane.Reading:
+		a.bridgeRead(e)
 	case observed:
 		a.flowsObserved(e)
-	case *plan:
+	case *dataplane.Round:
 		a.applied(e)
-	case askedAbout:
-		a.answered(e)
-	case toldAbout:
-		a.reportedPorts(e)
-	case synced:
-		a.tunnelsSynced(e)
+	case pulled:
+		a.pullEnded(e)
+	case portsReported:
+		a.takePortsReported(e)
 	case saved:
 		a.memorySaved(e)
-	case itemsAnswered:
-		a.itemsCame(e)
-	case listed:
-		a.markedListed(ctx, e)
-	case unmarked:
-		a.markedReleased(e)
+	case connectionsListed:
+		a.releaseConnections(ctx, e)
+	case connectionsReleased:
+		a.released(e)
 	case databaseAsked:
-		a.databaseAnswered(e)
-	case pulled:
-		a.objectsCame(e)
-	case taskEnded:
-		a.taskDone(e)
+		a.heard(e.err)
+	case called:
+		a.callDone(e)
 	case packetIn:
 		a.packetCame(ctx, e)
 	case failedAside: // counted when it landed
@@ -360,12 +344,12 @@ func (a *Agent) switchChanged(ctx context.Context, b *ovsdb.Batch) {
 	a.noteSwitch(b)
 	if b.Kind == ovsdb.Disconnected {
 		a.switchUp = false
-		a.repeats.log(a.log, slog.LevelWarn, "the switch's database cannot be reached", "err", b.Err)
+		a.repeats.log(a.log, slog.LevelWarn, "connection to ovsdb-server failed, retrying", "err", b.Err)
 		return
 	}
 	a.world.Switch(b)
 	a.notePlugged(b)
-	a.extensions.Rows(b)
+	a.extensions.OnRows(b)
 	if !a.started {
 		a.started = true
 		a.world.Rebuild() // everything is compiled
@@ -374,8 +358,8 @@ func (a *Agent) switchChanged(ctx context.Context, b *ovsdb.Batch) {
 		return
 	}
 	a.switchUp = true
-	a.repeats.forget("the switch's database cannot be reached")
-	a.log.Info("connected to the switch's database", "ports", len(a.world.PortIDs()))
+	a.repeats.forget("connection to ovsdb-server failed, retrying")
+	a.log.Info("connected to ovsdb-server", "ports", len(a.world.PortIDs()))
 	a.warnOfSwitch()
 	a.sendReport(ctx)
 }
@@ -384,34 +368,34 @@ func (a *Agent) switchChanged(ctx context.Context, b *ovsdb.Batch) {
 func (a *Agent) message(m *messaging.Message) {
 	decoded, err := neutron.DecodeMessage(m.Topic, m.Method, m.Args)
 	if err != nil {
-		a.repeats.log(a.log, slog.LevelWarn, "message not understood", "topic", m.Topic, "err", err)
+		a.repeats.log(a.log, slog.LevelWarn, "RPC message cannot be decoded", "topic", m.Topic, "err", err)
 		a.missed() // whatever it was
 		return
 	}
 	a.log.Debug("message", "topic", m.Topic, "method", m.Method, "known", decoded != nil)
 	if push, ok := decoded.(*neutron.Push); ok {
-		err = errors.Join(a.world.Push(push, time.Now()), a.extensions.Push(push))
+		err = errors.Join(a.world.Push(push, time.Now()), a.extensions.OnPush(push))
 		if err != nil && slices.ContainsFunc(push.Objects, func(o neutron.Primitive) bool { return o.ID() == "" }) {
 			a.missed() // it may have been about anything
 		}
 	} else {
-		err = a.extensions.Cast(m.Method, m.Args)
+		err = a.extensions.OnCast(m.Method, m.Args)
 	}
 	if err != nil {
 		a.unreadable("message of topic "+m.Topic, err)
-		a.repeats.log(a.log, slog.LevelWarn, "message not understood", "topic", m.Topic, "err", err)
+		a.repeats.log(a.log, slog.LevelWarn, "RPC message cannot be decoded", "topic", m.Topic, "err", err)
 	}
 	switch d := decoded.(type) {
 	case *neutron.TunnelUpdate:
-		a.world.TunnelUp(world.Endpoint{Type: d.Type, IP: d.IP})
+		a.world.Tunnels.Up(world.Endpoint{Type: d.Type, IP: d.IP})
 	case *neutron.TunnelDelete:
-		a.world.TunnelGone(world.Endpoint{Type: d.Type, IP: d.IP})
+		a.world.Tunnels.Gone(world.Endpoint{Type: d.Type, IP: d.IP})
 	case *neutron.FDBAdd:
-		a.world.FDBAdd(d)
+		a.world.Tunnels.FDBAdd(d)
 	case *neutron.FDBRemove:
-		a.world.FDBRemove(d)
+		a.world.Tunnels.FDBRemove(d)
 	case *neutron.FDBChange:
-		a.world.FDBChange(d)
+		a.world.Tunnels.FDBChange(d)
 	}
 	a.noteMessage(decoded)
 }
@@ -419,6 +403,6 @@ func (a *Agent) message(m *messaging.Message) {
 // notify logs what telling the service manager led to.
 func (a *Agent) notify(err error) {
 	if err != nil {
-		a.repeats.log(a.log, slog.LevelWarn, "the service manager cannot be told", "err", err)
+		a.repeats.log(a.log, slog.LevelWarn, "sd_notify failed", "err", err)
 	}
 }

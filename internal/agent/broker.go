@@ -13,28 +13,28 @@ import (
 func (a *Agent) brokerEvent(e messaging.Event) {
 	switch e := e.(type) {
 	case messaging.Connected:
-		a.repeats.forget("the broker cannot be reached")
+		a.repeats.forget("connection to the broker failed, retrying")
 		a.log.Info("connected to the broker", "addr", e.Addr, "tls", orNone(e.TLS), "took", e.Setup)
 		if a.seen.unverified = e.TLS == "unverified"; a.seen.unverified {
 			a.repeats.log(a.log, slog.LevelWarn, brokerUnverified, "addr", e.Addr)
 		}
 	case messaging.Disconnected:
-		a.log.Warn("connection to the broker lost", "addr", e.Addr, "err", e.Err)
+		a.log.Warn("connection to the broker lost, reconnecting", "addr", e.Addr, "err", e.Err)
 	case messaging.ConnectFailed:
-		a.repeats.log(a.log, slog.LevelWarn, "the broker cannot be reached", "addr", e.Addr, "err", e.Err)
+		a.repeats.log(a.log, slog.LevelWarn, "connection to the broker failed, retrying", "addr", e.Addr, "err", e.Err)
 	case messaging.Gap:
-		a.log.Warn("messages may have been missed", "queue", e.Queue, "reason", e.Reason)
+		a.log.Warn("RPC messages may have been lost, resyncing", "queue", e.Queue, "reason", e.Reason)
 		a.resync()
 	case messaging.Blocked:
-		a.log.Warn("the broker takes no messages from us", "reason", e.Reason)
+		a.log.Warn("the broker blocks publishing", "reason", e.Reason)
 	case messaging.Unblocked:
-		a.log.Info("the broker takes messages again")
+		a.log.Info("the broker no longer blocks publishing")
 	case messaging.SetupFailed:
-		a.repeats.log(a.log, slog.LevelWarn, "the broker refuses a queue", "queue", e.Queue, "err", e.Err)
+		a.repeats.log(a.log, slog.LevelWarn, "queue setup failed, retrying", "queue", e.Queue, "err", e.Err)
 	case messaging.Fallback:
-		a.repeats.log(a.log, slog.LevelWarn, "a queue or exchange is not as configured, used as it is", "name", e.Name, "reason", e.Reason)
+		a.repeats.log(a.log, slog.LevelWarn, "queue or exchange differs from the configuration, using it as it is", "name", e.Name, "reason", e.Reason)
 	case messaging.ReplyAbandoned:
-		a.log.Debug("nobody waits for our reply", "queue", e.Queue, "method", e.Method, "err", e.Err)
+		a.log.Debug("RPC reply not delivered", "queue", e.Queue, "method", e.Method, "err", e.Err)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 
 	"github.com/patchbay-sdn/patchbay/internal/inspect"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
-	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+	"github.com/patchbay-sdn/patchbay/internal/pace"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 )
@@ -25,7 +25,7 @@ import (
 // containment is what is held. It is owned by the loop.
 type containment struct {
 	held    map[culprit]*held
-	retries retries[culprit]
+	retries pace.Backoff[culprit]
 	turn    uint64                // of the loop, to tell a failure from one of before
 	places  map[string]place      // of ports, as when they were last compiled
 	probe   func(where string)    // for tests: called at the beginning and the end of what is contained, by any goroutine
@@ -33,7 +33,7 @@ type containment struct {
 }
 
 func newContainment() containment {
-	return containment{held: map[culprit]*held{}, retries: retries[culprit]{}, places: map[string]place{}, rows: map[world.Object]bool{}}
+	return containment{held: map[culprit]*held{}, retries: pace.Backoff[culprit]{}, places: map[string]place{}, rows: map[world.Object]bool{}}
 }
 
 // culprit is what something failed on: an object, an extension's part of one, or anything else by its name.
@@ -176,7 +176,7 @@ func (a *Agent) unreadable(what string, err error) {
 
 func (a *Agent) counts(c culprit, value, where string) {
 	a.seen.totals.Panics++
-	a.repeats.log(a.log, slog.LevelError, "a panic was contained, report it", "object", c.String(), "panic", value, "where", where)
+	a.repeats.log(a.log, slog.LevelError, "panic recovered, report it", "object", c.String(), "panic", value, "where", where)
 }
 
 // hold takes that something failed. It is tried again after a pause.
@@ -192,8 +192,8 @@ func (a *Agent) hold(c culprit, err error, effect string) *held {
 	}
 	h.failed++
 	h.reason, h.turn = err.Error(), a.contained.turn
-	a.contained.retries.fail(c, now)
-	a.wakeUp(a.contained.retries[c].at)
+	a.contained.retries.Fail(c, now)
+	a.wakeUp(a.contained.retries[c].At)
 	return h
 }
 
@@ -204,7 +204,7 @@ func (a *Agent) letGo(c culprit) {
 		return // it failed in another way a moment ago
 	}
 	delete(a.contained.held, c) // its pauses are remembered for a while: it may fail every other time
-	a.log.Info("what had failed succeeds again", "object", c.String(), "failed", h.failed, "after", time.Since(h.since))
+	a.log.Info("object left quarantine", "object", c.String(), "failed", h.failed, "after", time.Since(h.since))
 }
 
 // holds says whether what an object wants could not be worked out.
@@ -238,32 +238,28 @@ const (
 	nothingOfIt = "it has no flows"
 )
 
-// rows is what rowsOf says, or nothing while that fails.
-func (a *Agent) rows(o world.Object) *ovsdb.Tx {
-	var tx *ovsdb.Tx
+// inRows contains finding out which rows of an object have to change.
+func (a *Agent) inRows(o world.Object, work func()) bool {
 	c := culprit{o, "its rows"}
-	if err := a.try(c, func() error { tx = a.rowsOf(o); return nil }); err != nil {
+	if err := a.try(c, func() error { work(); return nil }); err != nil {
 		a.hold(c, err, "its rows stay as they are")
-		a.wiring.retries.fail(o, time.Now())
 		a.contained.rows[o] = true
-		return ovsdb.NewTx(a.world.View)
+		return false
 	}
 	if a.contained.rows[o] {
 		delete(a.contained.rows, o)
 		a.letGo(c)
 		if o.Kind == world.KindPort {
-			a.ports.changed[o.ID] = true
+			a.reports.Changed(o.ID)
 		}
 	}
-	return tx
+	return true
 }
 
 // stillUnsettled has the rows tried again that could not be worked out.
 func (a *Agent) stillUnsettled() {
 	for o := range a.contained.rows {
-		if _, wanted := a.wiring.wants[o]; wanted {
-			a.wiring.unsettled[o] = true
-		} else {
+		if !a.dataplane.RetryRows(o) {
 			delete(a.contained.rows, o)
 			delete(a.contained.held, culprit{o, "its rows"})
 		}
@@ -278,12 +274,12 @@ const peace = time.Minute
 func (a *Agent) retryHeld() {
 	now := time.Now()
 	for c, r := range a.contained.retries {
-		if a.contained.held[c] == nil && now.Sub(r.at) > peace {
-			a.contained.retries.forget(c)
+		if a.contained.held[c] == nil && now.Sub(r.At) > peace {
+			a.contained.retries.Forget(c)
 		}
 	}
 	for c, h := range a.contained.held {
-		switch at := a.contained.retries[c].at; {
+		switch at := a.contained.retries[c].At; {
 		case now.Before(at):
 			a.wakeUp(at)
 		case h.passing && now.Before(at.Add(peace)):
@@ -292,19 +288,9 @@ func (a *Agent) retryHeld() {
 			a.letGo(c)
 		case c.object.Kind != 0:
 			a.world.Again(c.object)
-			a.contained.retries[c] = retry{h.failed, now.Add(retryMax)} // until the outcome is known
+			a.contained.retries[c] = pace.Attempt{Failed: h.failed, At: now.Add(pace.Longest)} // until the outcome is known
 		}
 	}
-}
-
-// blind says whether something is held of which nobody knows what it wants: nothing is taken for left over then.
-func (a *Agent) blind() bool {
-	for _, h := range a.contained.held {
-		if h.blind {
-			return true
-		}
-	}
-	return false
 }
 
 // quarantined lists what is held, for people.
@@ -312,29 +298,10 @@ func (a *Agent) quarantined() []inspect.Held {
 	out := make([]inspect.Held, 0, len(a.contained.held))
 	for c, h := range a.contained.held {
 		out = append(out, inspect.Held{
-			Object: inspect.Printable(c.String()), Reason: inspect.Printable(h.reason), Effect: h.effect, Since: h.since, Failed: h.failed, Next: a.contained.retries[c].at,
+			Object: inspect.Printable(c.String()), Reason: inspect.Printable(h.reason), Effect: h.effect, Since: h.since, Failed: h.failed, Next: a.contained.retries[c].At,
 		})
 	}
 	slices.SortFunc(out, func(x, y inspect.Held) int { return cmp.Or(x.Since.Compare(y.Since), cmp.Compare(x.Object, y.Object)) })
-	return out
-}
-
-// maxHeld bounds how many of them are named as reasons; all are in the list.
-const maxHeld = 5
-
-// heldReasons says of what is held that it is, in sentences.
-func heldReasons(list []inspect.Held) []string {
-	var out []string
-	for i, h := range list {
-		if i == maxHeld {
-			return append(out, fmt.Sprintf("%d more are in quarantine", len(list)-i))
-		}
-		text := h.Object + " failed and is in quarantine"
-		if h.Effect != "" {
-			text += ": " + h.Effect
-		}
-		out = append(out, text)
-	}
 	return out
 }
 
@@ -363,7 +330,7 @@ func (a *Agent) fallback(c culprit, err error, at place) pipeline.Want {
 		a.hold(c, err, nothingOfIt)
 		return pipeline.Want{}
 	case o.Kind != world.KindPort:
-		a.hold(c, err, asItWas).blind = !a.wantsAnything(o)
+		a.hold(c, err, asItWas).blind = !a.dataplane.Wants(o)
 		return pipeline.Want{Err: err}
 	}
 	if before, ok := a.contained.places[o.ID]; ok && before == at {
@@ -372,17 +339,6 @@ func (a *Agent) fallback(c culprit, err error, at place) pipeline.Want {
 	}
 	a.hold(c, err, shutOut)
 	return pipeline.Shut(a.world, o.ID, "what the port wants cannot be worked out")
-}
-
-// wantsAnything says whether an object has wanted something in this run.
-func (a *Agent) wantsAnything(o world.Object) bool {
-	for _, b := range a.wiring.bridges {
-		if b.tracker.Owned(o) > 0 {
-			return true
-		}
-	}
-	_, rows := a.wiring.wants[o]
-	return rows
 }
 
 // gone says whether an object is not there any more: nothing is wanted of it, whatever fails.
@@ -398,5 +354,5 @@ func (a *Agent) gone(o world.Object) bool {
 	case world.KindPeer:
 		key, _, ok = world.ParsePeer(o.ID)
 	}
-	return ok && a.world.Segment(key) == nil
+	return ok && a.world.Segments.Get(key) == nil
 }

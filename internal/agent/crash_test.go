@@ -25,7 +25,6 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/observe"
-	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
 	"github.com/patchbay-sdn/patchbay/internal/qos"
 	"github.com/patchbay-sdn/patchbay/internal/snapshot"
@@ -49,8 +48,8 @@ var (
 //  1. Right in the end: all flows, meters and rows are those that a fresh agent makes on a switch where the same is plugged in, and
 //     that has no flows, meters, queues or limits.
 //  2. Never empty: a flow that is right before, after, and whichever of the changes are known, stays from the moment it is
-//     there and is not touched; only the switch itself may lose it. (Not looked at when a port comes under filters that was
-//     not filtered before: it is closed until they are known.)
+//     there and is not touched; only the switch itself may lose it. A port that comes under filters
+//     is closed until they are known: from that change on its own flows are left out, and what only it needs.
 //  3. Never open: every flow of the integration bridge is at any time one that is right for some of the changes; its default
 //     is to drop; no interface is let in without the flow that leads to its filters, and none is in a network.
 //  4. Back without a server: after the switch lost its flows, those of 2 are there again while the server is still away,
@@ -100,6 +99,13 @@ type crashHistory struct {
 
 	watch *crashWatch
 	ready func(*Agent) // called before an agent runs
+	says  *watched     // the agent, about itself
+	// restVLANs is what local VLANs stood for at the last rest.
+	restVLANs    map[uint16]string
+	owners       map[bridgeKey]world.Object // of flows at the last rest
+	forgot       int                        // how many bundles there had been when what the server had said was lost; -1: it was not
+	applied      map[string]int             // how many bundles there had been when a change was made, by its name
+	filteredFrom map[string]int             // how many bundles there had been when a port came under filters
 }
 
 func newCrashHistory(t *testing.T, rnd *rand.Rand) *crashHistory {
@@ -134,7 +140,9 @@ func newCrashHistory(t *testing.T, rnd *rand.Rand) *crashHistory {
 		h.ovs.plug(id, 0, 10+i)
 	}
 	if rnd.IntN(2) == 0 && len(h.more) > 0 {
+		h.region.mu.Lock()
 		h.truth.subPorts["7"] = 1
+		h.region.mu.Unlock()
 		h.ovs.boot(0)
 	}
 	return h
@@ -156,8 +164,20 @@ func (h *crashHistory) fail(format string, args ...any) {
 func (h *crashHistory) live(limit int, away bool) {
 	dir := h.dir
 	h.life = newLife(limit, func() { h.dir = copyState(h.t, dir) })
-	h.region = &region{life: h.life, truth: h.truth, rnd: rand.New(rand.NewPCG(h.rnd.Uint64(), 2)), away: away, ready: h.ready}
+	h.region = &region{life: h.life, truth: h.truth, rnd: rand.New(rand.NewPCG(h.rnd.Uint64(), 2)), away: away, ready: h.prepare}
 	h.agent, h.session, h.cancel, h.done = startOn(h.t, h.cfg, h.ovs, h.region, filepath.Join(dir, "snapshot"), h.more...)
+}
+
+// prepare looks at an agent before it runs.
+func (h *crashHistory) prepare(a *Agent) {
+	if h.ready != nil {
+		h.ready(a)
+	}
+	if a.contained.probe == nil { // else panics are injected, and extensions answer now one thing and now another
+		watchGate(h.t, a)
+	}
+	h.says = watchAgent(a, h.says)
+	h.watch.names(h.says)
 }
 
 func startOn(t *testing.T, cfg world.Config, ovs *fakeOVS, r *region, file string, more ...extension.New) (*Agent, *ovsSession, func(), chan error) {
@@ -167,21 +187,25 @@ func startOn(t *testing.T, cfg world.Config, ovs *fakeOVS, r *region, file strin
 
 func startLogged(t *testing.T, cfg world.Config, ovs *fakeOVS, r *region, file string, log *slog.Logger, more ...extension.New) (*Agent, *ovsSession, func(), chan error) {
 	t.Helper()
-	sw := ovs.session(r.life)
+	return startAgent(t, cfg, ovs, r.life, func(onEvent func(messaging.Event)) Broker { r.onEvent = onEvent; return r }, r.ready, file, log, more...)
+}
+
+// startAgent runs an agent on a switch, with what connect makes of a broker. ready is called before it runs.
+func startAgent(t *testing.T, cfg world.Config, ovs *fakeOVS, l *life, connect func(func(messaging.Event)) Broker, ready func(*Agent), file string, log *slog.Logger, more ...extension.New) (*Agent, *ovsSession, func(), chan error) {
+	t.Helper()
+	sw := ovs.session(l)
 	a, err := New(Config{
 		Host: "hv1", ReportInterval: 30 * time.Second, PortsPerReport: 20, Log: log, World: cfg, Snapshot: file, Extensions: more,
-		Settings: pipeline.Settings{DatapathType: "netdev", MACTableSize: 50000, VXLANPort: 4789, DontFragment: true},
-		Notifier: observe.NewNotifier(func(string) string { return "" }, 1),
-		Link:     Supervised(func(ctx context.Context, bridge string) (*openflow.Conn, error) { return ovs.dial(ctx, r.life, bridge) }),
-	}, sw, func(onEvent func(messaging.Event)) (Broker, error) {
-		r.onEvent = onEvent
-		return r, nil
-	})
+		Configurations: ofAgent(cfg),
+		Settings:       pipeline.Settings{DatapathType: "netdev", MACTableSize: 50000, VXLANPort: 4789, DontFragment: true},
+		Notifier:       observe.NewNotifier(func(string) string { return "" }, 1),
+		Link:           Supervised(func(ctx context.Context, bridge string) (*openflow.Conn, error) { return ovs.dial(ctx, l, bridge) }),
+	}, sw, func(onEvent func(messaging.Event)) (Broker, error) { return connect(onEvent), nil })
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.ready != nil {
-		r.ready(a)
+	if ready != nil {
+		ready(a)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -223,16 +247,30 @@ func copyState(t *testing.T, dir string) string {
 // restTime is long enough for everything: pauses between attempts, the wait for forwarding entries, the snapshot.
 const restTime = 100 * time.Second
 
+// untilRest waits until an agent says that it is at rest, and still does a moment later.
+func (h *crashHistory) untilRest(w *watched) {
+	h.t.Helper()
+	for still, end := 0, time.Now().Add(restTime); still < 2; {
+		wait(time.Second)
+		still++
+		if rests, missing := w.atRest(); !rests {
+			if still = 0; time.Now().After(end) {
+				h.fail("after %s the agent is not at rest: %s", restTime, strings.Join(missing, "; "))
+			}
+		}
+	}
+}
+
 // rest lets everything happen that is to happen, without further trouble, and checks the result.
 func (h *crashHistory) rest() {
 	h.t.Helper()
 	h.region.chance(nil)
 	h.region.back()
-	wait(restTime)
+	h.untilRest(h.says)
 	ovs := h.ovs.clone()
 	ovs.strip()
-	_, vlans := h.fresh(h.truth, ovs)
-	got, want := described(h.ovs, vlansOf(h.agent)), described(ovs, vlans)
+	_, names := h.fresh(h.truth, ovs)
+	got, want := described(h.ovs, vlansOf(h.agent)), described(ovs, names.vlans)
 	if diff := difference(got, want); diff != "" {
 		h.fail("flows, meters and rows are not those of a fresh start:\n%s", diff)
 	}
@@ -240,18 +278,19 @@ func (h *crashHistory) rest() {
 }
 
 // fresh are the flows that a fresh agent without trouble makes on a switch that has none.
-func (h *crashHistory) fresh(t *truth, ovs *fakeOVS) (map[bridgeKey]openflow.Entry, map[uint16]string) {
+func (h *crashHistory) fresh(t *truth, ovs *fakeOVS) (map[bridgeKey]openflow.Entry, numbering) {
 	h.t.Helper()
 	l := newLife(0, func() {})
-	r := &region{life: l, truth: t}
+	var says *watched
+	r := &region{life: l, truth: t, ready: func(a *Agent) { says = watchAgent(a, nil) }}
 	a, sw, cancel, done := startOn(h.t, h.cfg, ovs, r, "", h.more...)
-	wait(restTime)
-	flows, vlans := ovs.all(), vlansOf(a)
+	h.untilRest(says)
+	flows, names := ovs.all(), ovs.numbering(vlansOf(a))
 	l.crash()
 	cancel()
 	<-done
 	ovs.leave(sw)
-	return flows, vlans
+	return flows, names
 }
 
 // strip takes away what agents have written about limits and trunks.
@@ -289,19 +328,16 @@ func (o *fakeOVS) strip() {
 
 // described are the flows, meters and rows of a switch, without the numbers of a run.
 func described(o *fakeOVS, vlans map[uint16]string) map[string]bool {
-	o.mu.Lock()
-	s := &ovsSession{ovs: o, view: ovsdb.NewView(), box: newMailbox[*ovsdb.Batch]()}
-	s.tell()
-	o.mu.Unlock()
+	view := o.view()
 	names := parity.NewNames()
-	names.Learn(s.view)
 	for vlan, name := range vlans {
 		names.VLAN(vlan, name)
 	}
+	names.Learn(view)
 	out := map[string]bool{}
 	// What is written down about a port's network stays when it is switched off.
 	written := regexp.MustCompile(`^Port \S+ other_config:(net_uuid|network_type|physical_network|segmentation_id|tag)=`)
-	lines := slices.Concat(names.Rows(s.view), names.Meters("br-int", o.allMeters("br-int")))
+	lines := slices.Concat(names.Rows(view), names.Meters("br-int", o.allMeters("br-int")))
 	flows := map[string][]openflow.Flow{}
 	for k, e := range o.all() {
 		f, err := e.Flow()
@@ -323,7 +359,7 @@ func described(o *fakeOVS, vlans map[uint16]string) map[string]bool {
 
 func vlansOf(a *Agent) map[uint16]string {
 	out := map[uint16]string{}
-	for _, s := range a.world.Segments() {
+	for _, s := range a.world.Segments.All() {
 		out[s.VLAN] = s.Key.String()
 	}
 	return out
@@ -352,30 +388,6 @@ func rename(line string, name func(vlan uint16) string) string {
 	})
 }
 
-// givenNumbers are those of ports that the switch gave: not the same in every cloud.
-var givenNumbers = regexp.MustCompile(`(in_port=|output:|resubmit:|reg5=|set_field:)(?:[1-9]\d{3}\b|0x[0-9a-f]{3}\b)(,|$|->reg5|->pkt_mark)`)
-
-// pieces are a flow of the integration bridge without regard to VLANs. Of a flow that is part of conjunctions they are what it
-// matches and each of the conjunctions: who is a member of a group, and which groups are in force, is heard one by one.
-func pieces(e openflow.Entry) []string {
-	line := rename(e.String(), func(n uint16) string {
-		if n == world.DeadVLAN {
-			return ""
-		}
-		return "*"
-	})
-	line = givenNumbers.ReplaceAllString(line, "$1#$2")
-	match, actions, _ := strings.Cut(line, "actions=")
-	if !strings.HasPrefix(actions, "conjunction(") {
-		return []string{line}
-	}
-	out := []string{match}
-	for _, c := range strings.Split(actions, "),") {
-		out = append(out, strings.TrimSuffix(c, ")"))
-	}
-	return out
-}
-
 func difference(got, want map[string]bool) string {
 	var lines []string
 	for line := range got {
@@ -394,8 +406,22 @@ func difference(got, want map[string]bool) string {
 
 // crashWatch looks at everything that happens to the flows between two rests.
 type crashWatch struct {
-	mu  sync.Mutex
-	log []crashCommit
+	mu   sync.Mutex
+	log  []crashCommit
+	says *watched
+}
+
+func (w *crashWatch) names(says *watched) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.says = says
+}
+
+// length is how many bundles there have been.
+func (w *crashWatch) length() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.log)
 }
 
 // crashCommit is one bundle, with what was there after it.
@@ -404,7 +430,8 @@ type crashCommit struct {
 	mods   []flowMod
 	wiped  bool
 	after  map[openflow.Key]openflow.Entry
-	tagged []int // numbers of VMs that are in a network then, as far as the database says
+	tagged map[int]string // ports of VMs that are in a network then, as far as the database says, by the number of their interface
+	names  numbering
 }
 
 // begin writes down what happens from now on.
@@ -412,10 +439,14 @@ func (w *crashWatch) begin(o *fakeOVS) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	w.log = nil
+	ports := o.givenPorts(map[int]string{}) // flows may still name an interface that goes before the first bundle
 	o.committed = func(bridge string, mods []flowMod, wiped bool) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.log = append(w.log, crashCommit{bridge, mods, wiped, maps.Clone(o.flows[bridge]), o.tagged()})
+		w.says.mu.Lock()
+		defer w.says.mu.Unlock()
+		ports = o.givenPorts(maps.Clone(ports)) // the switch gives no number twice
+		w.log = append(w.log, crashCommit{bridge, mods, wiped, maps.Clone(o.flows[bridge]), o.inNetworks(), numbering{w.says.vlans, ports}})
 	}
 }
 
@@ -431,7 +462,7 @@ type change struct {
 func (h *crashHistory) play() {
 	before := h.ovs.all()
 	base, baseTruth := h.ovs.clone(), h.truth.clone()
-	h.watch.begin(h.ovs)
+	h.begin(before)
 	// Faults while the agent lives.
 	h.life.mu.Lock()
 	h.life.limit = h.life.steps + 1 + h.rnd.IntN(60)
@@ -466,6 +497,9 @@ func (h *crashHistory) play() {
 	h.bury()
 	// Faults while there is none.
 	trusted := h.damage()
+	if !trusted {
+		h.forgot = h.watch.length()
+	}
 	for range h.rnd.IntN(3) {
 		act()
 	}
@@ -505,10 +539,29 @@ func (h *crashHistory) play() {
 	h.check(before, base, baseTruth, changes, static)
 }
 
+// begin writes down what happens from now on, and who wants the flows that are there.
+func (h *crashHistory) begin(before map[bridgeKey]openflow.Entry) {
+	h.restVLANs, h.applied, h.owners, h.forgot = vlansOf(h.agent), map[string]int{}, map[bridgeKey]world.Object{}, -1
+	h.filteredFrom = map[string]int{}
+	for k := range before {
+		h.owners[k], _, _ = h.agent.Why(k.bridge, k.key)
+	}
+	h.watch.begin(h.ovs)
+}
+
 func (h *crashHistory) apply(c change) {
 	h.note("%s", c.name)
+	if _, twice := h.applied[c.name]; !twice {
+		h.applied[c.name] = h.watch.length()
+	}
 	h.region.mu.Lock()
+	before := h.truth.clone()
 	c.make(h.truth, h.ovs)
+	for id, p := range h.truth.ports {
+		if _, known := h.filteredFrom[id]; !known && checked(p) && !checked(before.ports[id]) {
+			h.filteredFrom[id] = h.applied[c.name]
+		}
+	}
 	h.region.mu.Unlock()
 	if c.tell != nil {
 		c.tell(h.region)
@@ -564,10 +617,8 @@ func (h *crashHistory) damage() bool {
 func (h *crashHistory) check(before map[bridgeKey]openflow.Entry, base *fakeOVS, baseTruth *truth, changes []change, static map[bridgeKey]openflow.Entry) {
 	h.t.Helper()
 	steady, may := h.right(before, base, baseTruth, changes)
-	if !h.comesUnderFilters(baseTruth) {
-		h.neverEmpty(before, steady)
-	}
-	h.neverOpen(may)
+	h.neverEmpty(before, steady, h.comesUnderFilters(baseTruth), h.fromStrangers(baseTruth, changes))
+	h.neverOpen(may, baseTruth)
 	for k, e := range steady {
 		if static != nil && static[k] != e {
 			h.fail("without a server, from the snapshot, there is no %s %s", k.bridge, e)
@@ -579,16 +630,16 @@ func (h *crashHistory) check(before map[bridgeKey]openflow.Entry, base *fakeOVS,
 func (h *crashHistory) right(before map[bridgeKey]openflow.Entry, base *fakeOVS, baseTruth *truth, changes []change) (steady map[bridgeKey]openflow.Entry, may map[string]bool) {
 	h.t.Helper()
 	steady, may = before, map[string]bool{}
-	allow := func(flows map[bridgeKey]openflow.Entry) {
+	allow := func(flows map[bridgeKey]openflow.Entry, names numbering) {
 		for k, e := range flows {
 			if k.bridge == "br-int" {
-				for _, p := range pieces(e) {
+				for _, p := range names.pieces(e) {
 					may[p] = true
 				}
 			}
 		}
 	}
-	allow(before)
+	allow(before, base.numbering(h.restVLANs))
 	after := h.ovs.all()
 	for subset := range 1 << len(changes) {
 		t, o := baseTruth.clone(), base.clone()
@@ -597,42 +648,39 @@ func (h *crashHistory) right(before map[bridgeKey]openflow.Entry, base *fakeOVS,
 				c.make(t, o)
 			}
 		}
-		flows, _ := h.fresh(t, o.clone())
-		allow(flows)
+		flows, names := h.fresh(t, o.clone())
+		allow(flows, names)
 		steady = both(steady, flows)
 		if h.withGhosts(t, baseTruth) {
-			flows, _ := h.fresh(t, o)
-			allow(flows)
+			allow(h.fresh(t, o.clone()))
+		}
+		if h.withOldRules(t, baseTruth) {
+			allow(h.fresh(t, o))
 		}
 	}
 	steady = both(steady, after)
-	h.fromStrangers(steady, baseTruth, changes)
-	allow(after)
+	allow(after, h.ovs.numbering(vlansOf(h.agent)))
 	return steady, may
 }
 
-// fromStrangers leaves out flows that need not stay: those from a port that is plugged in anew under the number that it had, or that
-// is or was switched off. If nobody remembers whose the number was they go, lest the port inherits another's filters.
-func (h *crashHistory) fromStrangers(steady map[bridgeKey]openflow.Entry, before *truth, changes []change) {
-	numbers := map[uint64]bool{}
-	for _, c := range changes {
-		numbers[uint64(c.anew)] = true
-	}
+// fromStrangers are the numbers of ports whose flows need not stay, and from which bundle on: of one that is plugged in anew under the
+// number that it had, and of one that is or was switched off when an agent begins without memory: nobody knows whose the number was, and
+// the port must not inherit another's filters.
+func (h *crashHistory) fromStrangers(before *truth, changes []change) map[uint64]int {
+	numbers := map[uint64]int{}
 	for id, p := range h.truth.ports {
-		if p["admin_state_up"] == false || before.ports[id]["admin_state_up"] == false {
+		if h.forgot >= 0 && (p["admin_state_up"] == false || before.ports[id]["admin_state_up"] == false) {
 			for _, n := range h.ovs.numbers(id) {
-				numbers[uint64(n)] = true
+				numbers[uint64(n)] = h.forgot
 			}
 		}
 	}
-	maps.DeleteFunc(steady, func(_ bridgeKey, e openflow.Entry) bool {
-		f, err := e.Flow()
-		if err != nil {
-			h.t.Fatal(err)
+	for _, c := range changes {
+		if c.anew != 0 {
+			numbers[uint64(c.anew)] = h.applied[c.name]
 		}
-		from, ok := f.Match.Lookup(openflow.InPort)
-		return ok && numbers[from.Value.Lo]
-	})
+	}
+	return numbers
 }
 
 // withGhosts adds what changed ports were and are as ports of other hosts: a port is known as a member of its new groups while
@@ -651,17 +699,64 @@ func (h *crashHistory) withGhosts(t, before *truth) bool {
 	return len(t.ports) > len(before.ports)
 }
 
-// comesUnderFilters says whether a port is filtered now that was not before: it is closed until its filters are known.
-func (h *crashHistory) comesUnderFilters(before *truth) bool {
-	checked := func(p map[string]any) bool {
-		return p["device_owner"] == "compute:nova" && fmt.Sprint(p["security"]) == fmt.Sprint(wrapped(map[string]any{"port_security_enabled": true}))
+// withOldRules gives changed ports the groups and the policy that they had: they stay in force on a port until the new ones are known, in
+// whatever network it is then.
+func (h *crashHistory) withOldRules(t, before *truth) (any bool) {
+	for id, had := range before.ports {
+		p := t.ports[id]
+		if p["revision_number"] == had["revision_number"] {
+			continue
+		}
+		p = maps.Clone(p)
+		for _, what := range []string{"security_group_ids", "qos_policy_id"} {
+			if fmt.Sprint(p[what]) != fmt.Sprint(had[what]) {
+				p[what], any = had[what], true
+			}
+		}
+		t.ports[id] = p
 	}
-	for id, p := range h.truth.ports {
-		if h.cfg.Filter && checked(p) && !checked(before.ports[id]) {
-			return true
+	return any
+}
+
+// checked says whether a port has filters.
+func checked(p map[string]any) bool {
+	return p["device_owner"] == "compute:nova" && fmt.Sprint(p["security"]) == fmt.Sprint(wrapped(map[string]any{"port_security_enabled": true}))
+}
+
+// comesUnderFilters are ports that came under filters, and from which bundle on: they are closed until their filters
+// are known. With its only port a segment goes, and what is known of it.
+func (h *crashHistory) comesUnderFilters(before *truth) map[world.Object]int {
+	out := map[world.Object]int{}
+	for id, since := range h.filteredFrom {
+		if !h.cfg.Filter {
+			continue
+		}
+		out[world.Object{Kind: world.KindPort, ID: id}] = since
+		network := before.ports[id]["network_id"]
+		alone := !slices.ContainsFunc(slices.Collect(maps.Keys(before.ports)), func(other string) bool {
+			_, anew := h.applied["plug anew "+other] // one that waits for its filters has no segment yet
+			return other != id && !anew && before.ports[other]["network_id"] == network && len(h.ovs.numbers(other)) > 0
+		})
+		for _, o := range h.owners {
+			if alone && (o.Kind == world.KindSegment || o.Kind == world.KindStation || o.Kind == world.KindPeer) && strings.HasPrefix(o.ID, fmt.Sprint(network, "/")) {
+				out[o] = since
+			}
+			if alone && o.Kind == world.KindTunnel && h.cfg.L2Population && strings.HasPrefix(o.ID, networkType(network)+"/") {
+				out[o] = since
+			}
 		}
 	}
-	return false
+	return out
+}
+
+// networkType is the type of a network.
+func networkType(network any) string {
+	for _, s := range regionSegments() {
+		if s.network == network {
+			return s.kind
+		}
+	}
+	return ""
 }
 
 func both(a, b map[bridgeKey]openflow.Entry) map[bridgeKey]openflow.Entry {
@@ -674,8 +769,22 @@ func both(a, b map[bridgeKey]openflow.Entry) map[bridgeKey]openflow.Entry {
 	return out
 }
 
-func (h *crashHistory) neverEmpty(before, steady map[bridgeKey]openflow.Entry) {
+// neverEmpty looks for flows that are right all the time and are touched. Those of what is closed for a while may go from then on, and
+// those from the numbers of strangers.
+func (h *crashHistory) neverEmpty(before, steady map[bridgeKey]openflow.Entry, closed map[world.Object]int, strangers map[uint64]int) {
 	h.t.Helper()
+	mayGo := func(k bridgeKey, bundle int) bool {
+		if since, is := closed[h.owners[k]]; is && bundle >= since {
+			return true
+		}
+		f, err := before[k].Flow()
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		from, ok := f.Match.Lookup(openflow.InPort)
+		since, is := strangers[from.Value.Lo]
+		return ok && is && bundle >= since
+	}
 	there := map[bridgeKey]bool{}
 	for k, e := range before {
 		there[k] = steady[k] == e
@@ -691,15 +800,17 @@ func (h *crashHistory) neverEmpty(before, steady map[bridgeKey]openflow.Entry) {
 		for _, m := range c.mods {
 			k := bridgeKey{c.bridge, m.key}
 			e, right := steady[k]
-			if there[k] {
-				h.fail("bundle %d of %d: a flow that is right all the time is touched: %s, now %s", i, len(h.watch.log), e, m.entry)
+			if there[k] && !mayGo(k, i) {
+				h.fail("bundle %d of %d: a flow that is right all the time is touched: %s of %s, now %s", i, len(h.watch.log), e, h.owners[k], m.entry)
 			}
 			there[k] = right && m.entry == e // after a loss it may come bit by bit
 		}
 	}
 }
 
-func (h *crashHistory) neverOpen(may map[string]bool) {
+// neverOpen looks for flows that were never right, and for filtered ports that are let in or reached without their filters. A port
+// that has none all the time may be in its network before its flows are there: it waits for nothing.
+func (h *crashHistory) neverOpen(may map[string]bool, before *truth) {
 	h.t.Helper()
 	for i, c := range h.watch.log {
 		if c.bridge != "br-int" {
@@ -709,7 +820,7 @@ func (h *crashHistory) neverOpen(may map[string]bool) {
 			if m.entry.IsZero() {
 				continue
 			}
-			for _, p := range pieces(m.entry) {
+			for _, p := range c.names.pieces(m.entry) {
 				if !may[p] {
 					h.fail("bundle %d of %d: never right: %s", i, len(h.watch.log), p)
 				}
@@ -740,13 +851,13 @@ func (h *crashHistory) neverOpen(may map[string]bool) {
 		for port := range admitted {
 			var n int
 			_, _ = fmt.Sscanf(port, "in_port=%d", &n)
-			if n < 100 && n > 0 && !led[port] {
+			if (n > 0 && n < givenFrom || isVM(c.names.ports[n])) && !led[port] {
 				h.fail("bundle %d of %d: %s is let in without filters", i, len(h.watch.log), port)
 			}
 		}
-		for _, n := range c.tagged {
-			if !led[fmt.Sprintf("in_port=%d", n)] {
-				h.fail("bundle %d of %d: port %d is reached without filters", i, len(h.watch.log), n)
+		for n, id := range c.tagged {
+			if (checked(h.truth.ports[id]) || checked(before.ports[id])) && !led[fmt.Sprintf("in_port=%d", n)] {
+				h.fail("bundle %d of %d: port %s, %d, is reached without filters", i, len(h.watch.log), id, n)
 			}
 		}
 	}

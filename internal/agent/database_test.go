@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/patchbay-sdn/patchbay/internal/gate"
+	"github.com/patchbay-sdn/patchbay/internal/pace"
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
 
@@ -135,7 +137,7 @@ func TestTheDatabaseComesBack(t *testing.T) {
 					wait(outage)
 					reports, pulls, _ := f.counts()
 					t.Logf("%d questions and %d reports while it was away", pulls, reports)
-					if most := int(2*outage/askMax) + 10; pulls > most {
+					if most := int(2*outage/pace.LongestCall) + 10; pulls > most {
 						t.Errorf("%d questions in %s", pulls, outage)
 					}
 					if reports != 1 {
@@ -147,8 +149,8 @@ func TestTheDatabaseComesBack(t *testing.T) {
 						t.Errorf("five seconds after the database is back: %v", f.status)
 					}
 					wait(2 * time.Minute)
-					if !a.inSync() {
-						t.Errorf("not in sync: %v", a.waitsFor())
+					if !a.open(gate.Complete) {
+						t.Errorf("not in sync: %v", a.status().Reasons)
 					}
 				})
 			})

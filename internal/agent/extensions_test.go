@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -16,13 +17,15 @@ import (
 
 	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
+	"github.com/patchbay-sdn/patchbay/internal/pipeline"
+	"github.com/patchbay-sdn/patchbay/internal/pull"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
 
-// curious is an extension that wants policies, has one task, and notes what it hears. Tests look at it between events.
+// curious is an extension that wants policies, has one call, and notes what it hears. Tests look at it between events.
 type curious struct {
-	extension.Nothing
+	idle
 	missing  []string
 	heard    []string
 	mu       sync.Mutex
@@ -34,21 +37,21 @@ type curious struct {
 
 func (*curious) Name() string { return "curious" }
 
-func (*curious) Listens() extension.Listens {
-	return extension.Listens{Kinds: []neutron.Kind{neutron.KindQosPolicy}, Topics: []string{"own-topic"}}
-}
+func (*curious) Kinds() []neutron.Kind { return []neutron.Kind{neutron.KindQosPolicy} }
 
-func (c *curious) Push(p *neutron.Push) error {
+func (*curious) Topics() []string { return []string{"own-topic"} }
+
+func (c *curious) OnPush(p *neutron.Push) error {
 	c.heard = append(c.heard, "push "+string(p.Kind))
 	return nil
 }
 
-func (c *curious) Cast(method string, _ []byte) error {
+func (c *curious) OnCast(method string, _ []byte) error {
 	c.heard = append(c.heard, "cast "+method)
 	return nil
 }
 
-func (c *curious) Doubt() { c.heard = append(c.heard, "doubt") }
+func (c *curious) Resync() { c.heard = append(c.heard, "resync") }
 
 func (c *curious) Missing() []extension.Item {
 	var out []extension.Item
@@ -58,7 +61,7 @@ func (c *curious) Missing() []extension.Item {
 	return out
 }
 
-func (c *curious) Answer(_ neutron.Kind, asked []string, found []neutron.Primitive) error {
+func (c *curious) OnPulled(_ neutron.Kind, asked []string, found []neutron.Primitive) error {
 	c.mu.Lock()
 	c.answered++
 	c.mu.Unlock()
@@ -70,25 +73,30 @@ func (c *curious) Answer(_ neutron.Kind, asked []string, found []neutron.Primiti
 	return nil
 }
 
-func (c *curious) Due() []extension.Task {
+// greet is the key of its call.
+type greet struct{}
+
+func (greet) String() string { return "greet" }
+
+func (c *curious) Calls() []extension.Call {
 	if c.done {
 		return nil
 	}
-	return []extension.Task{{ID: "greet", Run: func(context.Context, *neutron.Server) (any, error) { return time.Now(), nil }}}
+	return []extension.Call{{Key: greet{}, Run: func(context.Context, *neutron.Server) (any, error) { return time.Now(), nil }}}
 }
 
-func (c *curious) Done(id string, result any, _ error) {
+func (c *curious) OnCall(k extension.Key, result any, _ error) {
 	c.fails--
 	c.done = c.fails < 0
-	c.heard = append(c.heard, "done "+id)
+	c.heard = append(c.heard, "done "+k.String())
 	_ = result.(time.Time)
 }
 
-func (c *curious) Report(r *neutron.Configurations) { r.InDistributedMode = true }
+func (c *curious) AddState(r *neutron.Configurations) { r.InDistributedMode = true }
 
-func (c *curious) Remember() any { return "a thing" }
+func (c *curious) Save() any { return "a thing" }
 
-func (c *curious) Recall(data json.RawMessage) error { return json.Unmarshal(data, &c.recalled) }
+func (c *curious) Load(data json.RawMessage) error { return json.Unmarshal(data, &c.recalled) }
 
 // deliver has the server send a message.
 func (r *rig) deliver(topic, method, args string) {
@@ -119,15 +127,15 @@ func TestExtensionsInTheRecorder(t *testing.T) {
 	a.noteMessage(&neutron.Push{Kind: neutron.KindQosPolicy, Event: neutron.Updated, Objects: policy})
 	a.noteMessage(&neutron.Push{Kind: neutron.KindSubPort, Event: neutron.Created, Objects: []neutron.Primitive{{Name: "SubPort", Data: []byte(`{"port_id":"p1"}`)}}})
 	a.noteMessage(&neutron.DVRUpdate{MACs: make([]neutron.DVRMAC, 3)})
-	a.note(pulled{errands: []errand{{kind: neutron.KindQosPolicy, id: "q1"}}, found: policy})
-	a.note(taskEnded{errand: errand{id: "greet"}, err: errors.New("no")})
+	a.note(pulled{batch: pull.Batch{Owner: pull.Extensions, Kind: neutron.KindQosPolicy, IDs: []string{"q1"}}, reply: reply{objects: policy}})
+	a.note(called{callKey: callKey{key: greet{}}, err: errors.New("no")})
 	events, err := a.Events(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []string{
 		"push: QosPolicy updated q1", "push: SubPort created p1", "push: router addresses of hosts, 3",
-		"reply: the server tells about QosPolicy q1", "reply: extension curious has done: greet: no",
+		"reply: bulk_pull of QosPolicy q1", "reply: extension curious called greet: no",
 	}
 	for i, e := range events {
 		if got := e.Kind + ": " + e.Text; i >= len(want) || got != want[i] {
@@ -139,8 +147,8 @@ func TestExtensionsInTheRecorder(t *testing.T) {
 	}
 }
 
-// The loop does for an extension what it does for ports: it asks for what is missing, one by one when a question is
-// refused, does its tasks until they are not listed any more, and hands on what is heard.
+// The loop does for an extension what it does for ports: it asks for what is missing, by halves when a question is
+// refused, makes its calls until they are not listed any more, and hands on what is heard.
 func TestTendingAnExtension(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &curious{missing: []string{"p1", "bad", "p2"}, fails: 2}
@@ -165,17 +173,17 @@ func TestTendingAnExtension(t *testing.T) {
 		r.broker.onEvent(messaging.Gap{})
 		wait(spread + time.Second)
 		slices.Sort(c.heard)
-		want := []string{"answer p1", "answer p2", "cast hello", "done greet", "done greet", "done greet", "doubt", "push QosPolicy"}
+		want := []string{"answer p1", "answer p2", "cast hello", "done greet", "done greet", "done greet", "push QosPolicy", "resync"}
 		if !slices.Equal(c.heard, want) {
 			t.Errorf("heard %q, want %q", c.heard, want)
 		}
 		if !slices.Equal(c.missing, []string{"bad"}) {
 			t.Errorf("still missing: %v", c.missing)
 		}
-		if n := server.asked["QosPolicy"]; n < 4 || n > 9 {
+		if n := server.asked["QosPolicy"]; n < 4 || n > 11 {
 			t.Errorf("%d questions", n)
 		}
-		if n := r.lines("the server does not tell what an extension needs"); n != 1 {
+		if n := r.lines("bulk_pull for an extension failed"); n != 1 {
 			t.Errorf("%d lines about what cannot be told:\n%s", n, r.log)
 		}
 		if reports := r.broker.sent(); len(reports) == 0 || !reports[0].Configurations.InDistributedMode {
@@ -237,7 +245,7 @@ func TestOldAnswersDoNotCount(t *testing.T) {
 			r.sw.changes <- connected()
 			wait(5 * time.Second)
 			meanwhile(r, c)
-			wait(20 * time.Second)
+			wait(17 * time.Second) // the old one is there, the next not yet
 			if n := r.answers(c); n != 0 {
 				t.Errorf("%s: the old answer was taken", name)
 			}
@@ -252,43 +260,101 @@ func TestOldAnswersDoNotCount(t *testing.T) {
 	}
 }
 
-// patient is an extension with a task for later.
+// idle is the part of an extension that wants nothing.
+type idle struct{}
+
+func (idle) Resolve([]world.Object) []world.Object { return nil }
+
+func (idle) Compile(world.Object, *pipeline.Want) {}
+
+// patient is an extension that waits for a time.
 type patient struct {
-	extension.Nothing
+	idle
 	at   time.Time
 	done time.Time
 }
 
 func (*patient) Name() string { return "patient" }
 
-func (p *patient) Due() []extension.Task {
+func (p *patient) Deadline() time.Time {
 	if !p.done.IsZero() {
-		return nil
+		return time.Time{}
 	}
-	return []extension.Task{{ID: "later", At: p.at, Run: func(context.Context, *neutron.Server) (any, error) { return time.Now(), nil }}}
+	return p.at
 }
 
-func (p *patient) Done(_ string, result any, _ error) { p.done = result.(time.Time) }
+func (p *patient) OnTime(now time.Time) { p.done = now }
 
-// A task that is for later is done then, and nobody waits for it.
-func TestTaskForLater(t *testing.T) {
+// Deadlines pass without a server, at their time, and the agent is in sync meanwhile.
+func TestDeadlineWithoutServer(t *testing.T) {
+	for name, away := range map[string]bool{"server": false, "no server": true} {
+		synctest.Test(t, func(t *testing.T) {
+			p := &patient{at: time.Now().Add(61_370 * time.Millisecond)}
+			r := startWith(t, func(cfg *Config, b *fakeBroker) {
+				cfg.Extensions = []extension.New{func(*world.World) extension.Extension { return p }}
+				if away {
+					b.alive = func() (bool, error) { return false, messaging.ErrTimeout }
+				}
+			}, nil)
+			r.sw.changes <- connected()
+			wait(50 * time.Second)
+			// One that is like it: the loop's own is the loop's.
+			if n := waiting(extension.NewMember(&patient{at: p.at})); n != 0 {
+				t.Error(name, "it is waited for")
+			}
+			wait(20 * time.Second)
+			if late := p.done.Sub(p.at); p.done.IsZero() || late < 0 || late > 10*time.Millisecond {
+				t.Errorf("%s: done %v after its time", name, late)
+			}
+			if err := r.stop(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// stuck is an extension whose deadline never moves.
+type stuck struct {
+	idle
+	at    time.Time
+	times int
+}
+
+func (*stuck) Name() string { return "stuck" }
+
+func (s *stuck) Deadline() time.Time { return s.at }
+
+func (s *stuck) OnTime(time.Time) { s.times++ }
+
+// A deadline that stays in the past does not keep the loop busy.
+func TestDeadlineThatStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &patient{at: time.Now().Add(time.Minute)}
+		s := &stuck{at: time.Now()}
 		r := startWith(t, func(cfg *Config, _ *fakeBroker) {
-			cfg.Extensions = []extension.New{func(*world.World) extension.Extension { return p }}
+			cfg.Extensions = []extension.New{func(*world.World) extension.Extension { return s }}
 		}, nil)
 		r.sw.changes <- connected()
-		wait(50 * time.Second)
-		// One that is like it: the loop's own is the loop's.
-		if x := newExtensions(extension.Set{&patient{at: p.at}}); !x.idle() {
-			t.Error("not idle")
-		}
-		wait(20 * time.Second)
-		if late := p.done.Sub(p.at); p.done.IsZero() || late < 0 || late > time.Second {
-			t.Errorf("done %v after its time", late)
+		wait(10 * time.Second)
+		if s.times == 0 || s.times > 300 {
+			t.Errorf("told %d times in 10 s", s.times)
 		}
 		if err := r.stop(); err != nil {
 			t.Error(err)
 		}
 	})
+}
+
+// Every optional interface of an extension is guarded, and no other.
+func TestEveryInterfaceIsGuarded(t *testing.T) {
+	a := &Agent{}
+	all := a.guard(extension.NewMember(&guarded{in: extension.NewMember(&curious{})}))
+	none := a.guard(extension.NewMember(&refusing{}))
+	for i, field := range reflect.VisibleFields(reflect.TypeFor[extension.Member]()) {
+		if g, ok := reflect.ValueOf(all).Field(i).Interface().(*guarded); !ok || g.a != a {
+			t.Errorf("%s is not guarded", field.Name)
+		}
+		if field.Name != "Extension" && !reflect.ValueOf(none).Field(i).IsNil() {
+			t.Errorf("an extension without %s has one", field.Name)
+		}
+	}
 }

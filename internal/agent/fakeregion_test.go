@@ -9,12 +9,15 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net"
+	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
+	sim "github.com/patchbay-sdn/patchbay/lab/sim/region"
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
 
@@ -166,59 +169,65 @@ func regionSegments() []regionSegment {
 	return []regionSegment{{"n1", "vxlan", "", 101}, {"n2", "gre", "", 102}, {"n3", "vlan", "physnet1", 103}, {"n4", "flat", "physnet1", -1}, {"n5", "local", "", -1}}
 }
 
-func (t *truth) group(id string) map[string]any {
-	rules := []any{}
-	for _, r := range slices.Sorted(maps.Keys(t.rules)) {
-		if t.rules[r]["security_group_id"] == id {
-			rules = append(rules, wrapped(t.rules[r]))
+// cloud is a server that knows it, in the shape of the server's own objects.
+func (t *truth) cloud() *sim.Region {
+	s := sim.New(sim.Config{})
+	s.AddAgent("hv1", netip.MustParseAddr("10.0.0.1"))
+	for kind, all := range map[neutron.Kind]map[string]map[string]any{
+		neutron.KindNetwork: t.networks, neutron.KindPort: t.ports, neutron.KindAddressGroup: t.addresses, neutron.KindQosPolicy: t.policies,
+	} {
+		for _, data := range all {
+			s.Put(string(kind), data)
 		}
 	}
-	return map[string]any{"id": id, "rules": rules}
+	for _, id := range regionGroups {
+		s.Put("SecurityGroup", map[string]any{"id": id})
+	}
+	for _, id := range slices.Sorted(maps.Keys(t.rules)) {
+		s.Put("SecurityGroupRule", t.rules[id])
+	}
+	subs := []any{}
+	for _, id := range slices.Sorted(maps.Keys(t.subPorts)) {
+		subs = append(subs, wrapped(subPort(id, t.subPorts[id])))
+	}
+	s.Put("Trunk", map[string]any{"id": trunkID, "port_id": trunkParent, "status": "DOWN", "sub_ports": subs})
+	for host, mac := range t.routers {
+		s.PutRouter(host, mac)
+	}
+	for tunnel := range t.tunnels {
+		kind, ip, _ := strings.Cut(tunnel, " ")
+		s.PutTunnel(kind, ip, "at "+ip)
+	}
+	at := func(network, host, mac, subnet, ip, kind, number string) map[string]any {
+		return map[string]any{
+			"id": network + mac + ip + host, "network_id": network, "mac_address": mac, "status": "ACTIVE", "device_owner": "compute:nova",
+			"fixed_ips": []any{wrapped(map[string]any{"ip_address": ip, "subnet_id": subnet})},
+			"bindings":  []any{wrapped(map[string]any{"host": host, "status": "ACTIVE"})},
+			"binding_levels": []any{wrapped(map[string]any{"segment": wrapped(map[string]any{
+				"network_type": kind, "segmentation_id": json.Number(number),
+			})})},
+		}
+	}
+	for line := range t.stations {
+		f := strings.Fields(line)
+		s.AddAgent("at "+f[3], netip.MustParseAddr(f[3]))
+		s.Put("Port", at(f[0], "at "+f[3], f[4], "", f[5], f[2], f[1]))
+	}
+	for _, n := range regionSegments() {
+		s.Put("Subnet", map[string]any{"id": "s" + n.network, "network_id": n.network, "cidr": "10.0.0.0/16", "gateway_ip": "10.0.255.254"})
+		s.Put("Port", at(n.network, "", "fa:16:3e:00:00:99", "s"+n.network, "10.0.255.254", "local", "0"))
+	}
+	return s
 }
 
-// pull answers bulk_pull.
-func (t *truth) pull(kind neutron.Kind, filter map[string]any) []any {
-	found := []any{}
-	ids, _ := filter["id"].([]string)
-	groups, _ := filter["security_group_ids"].([]string)
-	switch {
-	case kind == neutron.KindPort && groups != nil:
-		for _, id := range slices.Sorted(maps.Keys(t.ports)) {
-			in, _ := t.ports[id]["security_group_ids"].([]string)
-			if slices.ContainsFunc(in, func(g string) bool { return slices.Contains(groups, g) }) {
-				found = append(found, primitive(kind, t.asTold(t.ports[id])))
-			}
-		}
-	case kind == neutron.KindPort:
-		for _, id := range ids {
-			if t.ports[id] != nil {
-				found = append(found, primitive(kind, t.asTold(t.ports[id])))
-			}
-		}
-	case kind == neutron.KindTrunk:
-		subs := []any{}
-		for _, id := range slices.Sorted(maps.Keys(t.subPorts)) {
-			subs = append(subs, primitive(neutron.KindSubPort, subPort(id, t.subPorts[id])))
-		}
-		found = append(found, primitive(kind, map[string]any{"id": trunkID, "port_id": trunkParent, "admin_state_up": true, "status": "DOWN", "sub_ports": subs}))
-	case kind == neutron.KindQosPolicy:
-		for _, id := range ids {
-			found = append(found, primitive(kind, t.policies[id]))
-		}
-	case kind == neutron.KindNetwork:
-		for _, id := range ids {
-			found = append(found, primitive(kind, t.network(id)))
-		}
-	case kind == neutron.KindSecurityGroup:
-		for _, id := range ids {
-			found = append(found, primitive(kind, t.group(id)))
-		}
-	case kind == neutron.KindAddressGroup:
-		for _, id := range ids {
-			found = append(found, primitive(kind, t.addresses[id]))
-		}
+// same says whether two hold the same objects.
+func (t *truth) same(o *truth) bool {
+	objects := func(a, b map[string]map[string]any) bool {
+		return maps.EqualFunc(a, b, func(x, y map[string]any) bool { return reflect.ValueOf(x).Pointer() == reflect.ValueOf(y).Pointer() })
 	}
-	return found
+	return o != nil && objects(t.ports, o.ports) && objects(t.rules, o.rules) && objects(t.addresses, o.addresses) && objects(t.policies, o.policies) &&
+		objects(t.networks, o.networks) && maps.Equal(t.tunnels, o.tunnels) && maps.Equal(t.stations, o.stations) && maps.Equal(t.routers, o.routers) &&
+		maps.Equal(t.subPorts, o.subPorts)
 }
 
 // fdb are forwarding entries as a message has them.
@@ -252,7 +261,8 @@ type region struct {
 	rnd     *rand.Rand // nil: everything is answered at once
 	away    bool
 	service messaging.Service
-	calls   int
+	link    *sim.Link // to what knows the truth as it was told
+	told    *truth
 
 	ready func(*Agent)        // called before the agent runs
 	spoil func(objects []any) // does something to objects that are told
@@ -296,74 +306,22 @@ func (r *region) Call(ctx context.Context, target messaging.Target, method strin
 	case 2:
 		return &messaging.RemoteError{Class: "DBConnectionError", Message: "Can't connect"}
 	}
-	all, _ := args.(map[string]any)
-	r.mu.Lock()
-	var value any
-	var cast []string // networks whose entries are sent
-	switch method {
-	case "has_alive_neutron_server":
-		if target.Version != "1.2" {
-			r.mu.Unlock()
-			return messaging.NewUnsupportedVersion(target.Version, method)
-		}
-		value = true
-	case "report_state":
-		value = "alive"
-	case "bulk_pull":
-		kind, _ := all["resource_type"].(neutron.Kind)
-		filter, _ := all["filter_kwargs"].(map[string]any)
-		found := r.truth.pull(kind, filter)
-		if r.spoil != nil {
-			r.spoil(found)
-		}
-		value = found
-	case "tunnel_sync":
-		tunnels := []any{}
-		for _, t := range slices.Sorted(maps.Keys(r.truth.tunnels)) {
-			if kind, ip, _ := strings.Cut(t, " "); kind == all["tunnel_type"] {
-				tunnels = append(tunnels, map[string]any{"ip_address": ip})
-			}
-		}
-		value = map[string]any{"tunnels": tunnels}
-	case "update_device_list":
-		value = map[string]any{}
-		up, _ := all["devices_up"].([]string)
-		for _, id := range up {
-			if p := r.truth.ports[id]; p != nil && all["refresh_tunnels"] == true {
-				cast = append(cast, fmt.Sprint(p["network_id"]))
-			}
-		}
-	case "update_device_down":
-		value = map[string]any{"device": all["device"], "exists": true}
-	case "update_subport_bindings":
-		bound := []any{}
-		subs, _ := all["subports"].([]neutron.SubPort)
-		for _, s := range subs {
-			bound = append(bound, map[string]any{"id": s.PortID, "mac_address": macOf(s.PortID)})
-		}
-		value = map[string]any{trunkID: bound}
-	case "update_trunk_status":
-	case "get_dvr_mac_address_list":
-		value = r.truth.routerAddresses()
-	case "get_subnet_for_dvr":
-		value = map[string]any{"gateway_mac": "fa:16:3e:00:00:99"}
-	default:
-		panic("the region does not know " + method)
-	}
-	r.calls++
-	encoded, err := json.Marshal(value) // as it is now, whenever it arrives
-	var entries []string
-	for line := range r.truth.stations {
-		if slices.Contains(cast, strings.Fields(line)[0]) {
-			entries = append(entries, line)
-		}
-	}
-	r.mu.Unlock()
-	if err != nil {
+	var answer json.RawMessage // as it is now, whenever it arrives
+	if err := r.server(method).Call(ctx, target, method, args, &answer); err != nil {
 		return err
 	}
-	if len(entries) > 0 {
-		r.send(neutron.TopicL2Population, "add_fdb_entries", fdb(entries))
+	if method == "bulk_pull" && r.spoil != nil {
+		var found []any
+		if err := json.Unmarshal(answer, &found); err != nil {
+			return err
+		}
+		r.mu.Lock()
+		r.spoil(found)
+		r.mu.Unlock()
+		var err error
+		if answer, err = json.Marshal(found); err != nil {
+			return err
+		}
 	}
 	if n := r.draw(4); n < 3 {
 		if sleep(ctx, time.Duration(n)*300*time.Millisecond) != nil || r.isAway() {
@@ -376,7 +334,28 @@ func (r *region) Call(ctx context.Context, target messaging.Target, method strin
 	if result == nil {
 		return nil
 	}
-	return json.Unmarshal(encoded, result)
+	return json.Unmarshal(answer, result)
+}
+
+// server is the connection to one that knows the truth as it is. What it is told of ports and trunks does not change the truth.
+func (r *region) server(method string) *sim.Link {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.link == nil || !r.truth.same(r.told) {
+		r.told = r.truth.clone()
+		r.link = r.truth.cloud().Join("hv1", nil)
+		_ = r.link.Serve(context.Background(), messaging.Service{
+			Topics: []string{neutron.TopicL2Population}, Handler: func(_ context.Context, m *messaging.Message) (any, error) {
+				r.send(m.Topic, m.Method, m.Args)
+				return nil, nil
+			},
+		})
+	}
+	link := r.link
+	if strings.HasPrefix(method, "update_") || method == "report_state" {
+		r.link = nil
+	}
+	return link
 }
 
 func (r *region) Serve(_ context.Context, s messaging.Service) error {

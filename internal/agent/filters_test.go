@@ -16,11 +16,13 @@ import (
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/conntrack"
+	"github.com/patchbay-sdn/patchbay/internal/dataplane"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/observe"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
 	"github.com/patchbay-sdn/patchbay/internal/world"
+	sim "github.com/patchbay-sdn/patchbay/lab/sim/region"
 	"github.com/patchbay-sdn/patchbay/openflow"
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
@@ -76,15 +78,17 @@ func (c *cloud) Call(ctx context.Context, t messaging.Target, method string, arg
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	found := []any{}
+	if c.region == nil {
+		c.region = sim.New(sim.Config{})
+	}
 	if groups, ok := filter["security_group_ids"].([]string); ok {
 		c.asked["members"]++
 		for _, g := range groups {
-			found = append(found, primitive(kind, map[string]any{
+			c.region.Put("Port", map[string]any{
 				"id": "of-" + g, "security_group_ids": groups, "fixed_ips": []any{wrapped(map[string]any{"ip_address": "10.0.0.1"})},
-			}))
+			})
 		}
-		return answer(found, nil, result)
+		return c.fakeBroker.Call(ctx, t, method, args, result)
 	}
 	c.asked[string(kind)]++
 	for _, id := range ids {
@@ -93,14 +97,14 @@ func (c *cloud) Call(ctx context.Context, t messaging.Target, method string, arg
 			return &messaging.RemoteError{Class: "KeyError", Message: id}
 		case id == c.lacks:
 		case kind == neutron.KindPort:
-			found = append(found, primitive(kind, cloudPort(id, 5, "DOWN")))
+			c.region.Put("Port", cloudPort(id, 5, "DOWN"))
 		case kind == neutron.KindSecurityGroup:
-			found = append(found, primitive(kind, map[string]any{"id": id, "rules": []any{wrapped(map[string]any{
+			c.region.Put("SecurityGroupRule", map[string]any{
 				"id": "r" + id, "security_group_id": id, "direction": "ingress", "ethertype": "IPv4", "remote_group_id": "m" + id[1:],
-			})}}))
+			})
 		}
 	}
-	return answer(found, nil, result)
+	return c.fakeBroker.Call(ctx, t, method, args, result)
 }
 
 // tracker is connection tracking that notes what it is told.
@@ -223,8 +227,7 @@ func settle(t *testing.T, a *Agent) {
 		for _, o := range a.world.Settle() {
 			a.compile(o)
 		}
-		a.askMissing(t.Context())
-		a.askItems(t.Context())
+		a.pullMissing(t.Context())
 		a.reportPorts(t.Context())
 		a.work.Wait()
 		events := a.inbox.take()
@@ -245,7 +248,23 @@ func obeyed(a *Agent) {
 			have = append(have, f.Entry)
 		}
 	}
-	a.bridge("br-int").tracker.Have(have)
+	hasFlows(a, "br-int", have)
+}
+
+// hasFlows tells an agent that one of its bridges has flows. It is connected to it if it is not yet.
+func hasFlows(a *Agent, name string, flows []openflow.Entry) {
+	if !a.dataplane.Bridge(name).Connected {
+		a.dataplane.Linked(name, obedient{}, nil, time.Now())
+	}
+	a.dataplane.Read(dataplane.Reading{Bridge: name, Conn: obedient{}, Flows: flows, MaxMeters: 9}, time.Now())
+}
+
+// rowsWritten tells an agent that all rows of what has its flows are as wanted.
+func rowsWritten(a *Agent) {
+	a.dataplane.Contain = func(world.Object, func()) bool { return true }
+	a.dataplane.Next(dataplane.Input{View: a.world.View, Connected: true, Unflushed: a.unflushedZone}, time.Now())
+	a.dataplane.Landed()
+	a.dataplane.Contain = a.inRows
 }
 
 func TestAPortThatTheServerPutDownIsReportedAgain(t *testing.T) {
@@ -303,16 +322,14 @@ func TestConnectionTrackingIsTold(t *testing.T) {
 		batch.Ports[1].New.OtherConfig = nil
 		a.world.Switch(batch)
 		settle(t, a)
-		p := a.plan()
-		p.run(t.Context(), nil)
-		a.applied(p)
+		makeRound(t, a, nil)
 		if !slices.Equal(ct.calls, []string{"flush 1 at 0s"}) {
 			t.Fatalf("a VLAN with a new network: %v", ct.calls)
 		}
-		if p := a.plan(); len(p.flush) > 0 {
-			t.Errorf("emptied again: %v", p.flush)
+		if r := makeRound(t, a, nil); len(r.Flush) > 0 {
+			t.Errorf("emptied again: %v", r.Flush)
 		}
-		if !a.tracking.due[1] {
+		if !a.zones.TakeChanged()[1] {
 			t.Error("filters of VLAN 1 changed, and it is not due")
 		}
 		ct.calls = nil
@@ -321,9 +338,9 @@ func TestConnectionTrackingIsTold(t *testing.T) {
 		refused := allowed
 		refused.Src = netip.MustParseAddr("10.0.0.2")
 		ct.marked = []conntrack.Connection{refused, allowed}
-		a.committed(map[uint16]bool{1: true}, time.Now())
+		a.zones.Committed(map[uint16]bool{1: true}, time.Now())
 		for range 100 {
-			a.listMarked(t.Context())
+			a.listConnections(t.Context())
 			a.work.Wait()
 			for _, e := range a.inbox.take() {
 				a.receive(t.Context(), e)
@@ -335,25 +352,6 @@ func TestConnectionTrackingIsTold(t *testing.T) {
 		}
 		if want := []string{"list 1 at 0s", "release 1 at 0s", "list 1 at 1s", "list 1 at 5s"}; !slices.Equal(ct.calls, want) {
 			t.Errorf("looked for connections that are allowed again: %v, want %v", ct.calls, want)
-		}
-	})
-}
-
-func TestSlowLooksAreRare(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ct := &tracker{began: time.Now(), slow: 500 * time.Millisecond}
-		a, _, _ := filtering(t, &cloud{}, ct, 0)
-		for range 250 {
-			a.committed(map[uint16]bool{1: true}, time.Now()) // filters change all the time
-			a.listMarked(t.Context())
-			a.work.Wait()
-			for _, e := range a.inbox.take() {
-				a.receive(t.Context(), e)
-			}
-			time.Sleep(100 * time.Millisecond)
-		}
-		if want := []string{"list 1 at 0s", "list 1 at 10.5s", "list 1 at 21s"}; !slices.Equal(ct.calls, want) {
-			t.Errorf("looked %v, want %v", ct.calls, want)
 		}
 	})
 }

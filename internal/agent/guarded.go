@@ -15,6 +15,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
+	"github.com/patchbay-sdn/patchbay/internal/pull"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 	"github.com/patchbay-sdn/patchbay/openflow"
 )
@@ -22,24 +23,56 @@ import (
 // guarded is an extension whose panics cost no more than what they are about. What a failed call leaves to be done depends on it:
 //
 //   - Compile: the extension's last part of the object stays, see part.
-//   - Push, Cast, also if they return an error: news are lost, so everything is asked for again, as after a gap.
-//   - Answer, Done: what was asked for is still missing, and is asked for again.
-//   - Rows, Settle, Doubt, Missing, Due: what it has worked out may be wrong. It is left alone, with its last part of every object in
-//     force, until it has heard all rows and worked out everything again; and what it did not hear meanwhile is asked for.
+//   - OnPush, OnCast, also if they return an error: messages are lost, so everything is asked for again, as after a gap.
+//   - OnPulled, OnCall: what was asked for is still listed, and is asked for again.
+//   - OnRows, Resolve, Resync, OnTime, Missing, Calls, Deadline: what it has worked out may be wrong. It is left alone, with its last part of
+//     every object in force, until it has been given all rows and worked out everything again; and what it was not told meanwhile is
+//     asked for.
+//
+// It implements all optional interfaces; guard uses those that the extension has.
 type guarded struct {
-	extension.Extension
-	a *Agent
+	in extension.Member
+	a  *Agent
 
 	owes   bool // everything is to be worked out again
 	missed map[world.Object]bool
 	parts  map[world.Object]part
 	flows  []pipeline.Flow // before Compile; kept for the next one
-	memory any             // remembered last
+	saved  any             // last
 }
 
-func (a *Agent) guard(e extension.Extension) *guarded {
-	return &guarded{Extension: e, a: a, missed: map[world.Object]bool{}, parts: map[world.Object]part{}}
+// guard returns the extension with each of its interfaces guarded.
+func (a *Agent) guard(in extension.Member) extension.Member {
+	g := &guarded{in: in, a: a, missed: map[world.Object]bool{}, parts: map[world.Object]part{}}
+	out := extension.Member{Extension: g}
+	guardIf(in.PushHandler != nil, &out.PushHandler, extension.PushHandler(g))
+	guardIf(in.CastHandler != nil, &out.CastHandler, extension.CastHandler(g))
+	guardIf(in.RowHandler != nil, &out.RowHandler, extension.RowHandler(g))
+	guardIf(in.PacketHandler != nil, &out.PacketHandler, extension.PacketHandler(g))
+	guardIf(in.Resyncer != nil, &out.Resyncer, extension.Resyncer(g))
+	guardIf(in.Puller != nil, &out.Puller, extension.Puller(g))
+	guardIf(in.Caller != nil, &out.Caller, extension.Caller(g))
+	guardIf(in.Timed != nil, &out.Timed, extension.Timed(g))
+	guardIf(in.StateReporter != nil, &out.StateReporter, extension.StateReporter(g))
+	guardIf(in.Saver != nil, &out.Saver, extension.Saver(g))
+	guardIf(in.Explainer != nil, &out.Explainer, extension.Explainer(g))
+	return out
 }
+
+func guardIf[T any](has bool, to *T, g T) {
+	if has {
+		*to = g
+	}
+}
+
+// Name implements extension.Extension.
+func (g *guarded) Name() string { return g.in.Name() }
+
+// Kinds implements extension.PushHandler.
+func (g *guarded) Kinds() []neutron.Kind { return g.in.PushHandler.Kinds() }
+
+// Topics implements extension.CastHandler.
+func (g *guarded) Topics() []string { return g.in.CastHandler.Topics() }
 
 // culprit is a method of the extension.
 func (g *guarded) culprit(method string) culprit {
@@ -63,34 +96,29 @@ func (g *guarded) knows(method string, work func()) {
 // repair has extensions work out everything again that have failed to, when it is time.
 func (x *extensions) repair() {
 	for i, e := range x.Set {
-		g, ok := e.(*guarded)
+		g, ok := e.Extension.(*guarded)
 		if !ok || !g.owes {
 			continue
 		}
-		if now := time.Now(); g.a.contained.retries.waiting(g.whole(), now) {
-			g.a.wakeUp(g.a.contained.retries[g.whole()].at)
+		if now := time.Now(); g.a.contained.retries.Waiting(g.whole(), now) {
+			g.a.wakeUp(g.a.contained.retries[g.whole()].At)
 			continue
 		}
 		g.owes = false
 		g.miss(g.a.world.Objects())
-		g.Rows(ovsdb.Whole(g.a.world.View))
+		if e.RowHandler != nil {
+			g.OnRows(ovsdb.Whole(g.a.world.View))
+		}
 		g.a.missed()
-		for e := range x.running {
-			x.running[e] = x.running[e] && e.extension != i // what was asked before counts no more
+		g.a.pulls.Supersede(pull.Extensions + pull.Owner(i)) // what was asked before counts no more
+		for c := range x.calls.running {
+			x.calls.running[c] = x.calls.running[c] && c.extension != i
 		}
 	}
 }
 
-// owing says whether an extension does not know what it should.
-func (x *extensions) owing() bool {
-	return slices.ContainsFunc(x.Set, func(e extension.Extension) bool {
-		g, ok := e.(*guarded)
-		return ok && g.owes
-	})
-}
-
-// Settle implements extension.Extension.
-func (g *guarded) Settle(changed []world.Object) []world.Object {
+// Resolve implements extension.Extension.
+func (g *guarded) Resolve(changed []world.Object) []world.Object {
 	if g.owes {
 		g.miss(changed)
 		return nil
@@ -100,7 +128,7 @@ func (g *guarded) Settle(changed []world.Object) []world.Object {
 		changed = slices.SortedFunc(maps.Keys(g.missed), world.Object.Compare)
 	}
 	var out []world.Object
-	if g.knows("Settle", func() { out = g.Extension.Settle(changed) }); g.owes {
+	if g.knows("Resolve", func() { out = g.in.Resolve(changed) }); g.owes {
 		g.miss(changed)
 		return nil
 	}
@@ -116,26 +144,35 @@ func (g *guarded) miss(objects []world.Object) {
 	}
 }
 
-// Rows implements extension.Extension.
-func (g *guarded) Rows(b *ovsdb.Batch) { g.knows("Rows", func() { g.Extension.Rows(b) }) }
+// OnRows implements extension.RowHandler.
+func (g *guarded) OnRows(b *ovsdb.Batch) { g.knows("OnRows", func() { g.in.RowHandler.OnRows(b) }) }
 
-// Doubt implements extension.Extension.
-func (g *guarded) Doubt() { g.knows("Doubt", g.Extension.Doubt) }
+// Resync implements extension.Resyncer.
+func (g *guarded) Resync() { g.knows("Resync", func() { g.in.Resyncer.Resync() }) }
 
-// Missing implements extension.Extension.
+// Missing implements extension.Puller.
 func (g *guarded) Missing() (out []extension.Item) {
-	g.knows("Missing", func() { out = g.Extension.Missing() })
+	g.knows("Missing", func() { out = g.in.Puller.Missing() })
 	return out
 }
 
-// Due implements extension.Extension.
-func (g *guarded) Due() (out []extension.Task) {
-	g.knows("Due", func() { out = g.Extension.Due() })
+// Calls implements extension.Caller.
+func (g *guarded) Calls() (out []extension.Call) {
+	g.knows("Calls", func() { out = g.in.Caller.Calls() })
 	return out
 }
 
-// hears runs a method that takes news. Those that are lost are asked for.
-func (g *guarded) hears(method string, work func() error) error {
+// Deadline implements extension.Timed.
+func (g *guarded) Deadline() (at time.Time) {
+	g.knows("Deadline", func() { at = g.in.Timed.Deadline() })
+	return at
+}
+
+// OnTime implements extension.Timed.
+func (g *guarded) OnTime(now time.Time) { g.knows("OnTime", func() { g.in.Timed.OnTime(now) }) }
+
+// takes runs a method that takes a message. What is lost is asked for.
+func (g *guarded) takes(method string, work func() error) error {
 	if g.owes {
 		return nil // everything is asked for then
 	}
@@ -148,14 +185,14 @@ func (g *guarded) hears(method string, work func() error) error {
 	return err
 }
 
-// Push implements extension.Extension.
-func (g *guarded) Push(p *neutron.Push) error {
-	return g.hears("Push", func() error { return g.Extension.Push(p) })
+// OnPush implements extension.PushHandler.
+func (g *guarded) OnPush(p *neutron.Push) error {
+	return g.takes("OnPush", func() error { return g.in.PushHandler.OnPush(p) })
 }
 
-// Cast implements extension.Extension.
-func (g *guarded) Cast(method string, args []byte) error {
-	return g.hears("Cast", func() error { return g.Extension.Cast(method, args) })
+// OnCast implements extension.CastHandler.
+func (g *guarded) OnCast(method string, args []byte) error {
+	return g.takes("OnCast", func() error { return g.in.CastHandler.OnCast(method, args) })
 }
 
 // does runs a method whose failure leaves nothing to be done but to run it again when it comes up.
@@ -171,46 +208,46 @@ func (g *guarded) does(method string, work func() error) error {
 	return err
 }
 
-// Answer implements extension.Extension.
-func (g *guarded) Answer(kind neutron.Kind, asked []string, found []neutron.Primitive) error {
+// OnPulled implements extension.Puller.
+func (g *guarded) OnPulled(kind neutron.Kind, asked []string, found []neutron.Primitive) error {
 	if g.owes {
 		return nil
 	}
-	return g.does("Answer", func() error { return g.Extension.Answer(kind, asked, found) })
+	return g.does("OnPulled", func() error { return g.in.Puller.OnPulled(kind, asked, found) })
 }
 
-// Done implements extension.Extension.
-func (g *guarded) Done(id string, result any, err error) {
+// OnCall implements extension.Caller.
+func (g *guarded) OnCall(k extension.Key, result any, err error) {
 	if !g.owes {
-		_ = g.does("Done", func() error { g.Extension.Done(id, result, err); return nil })
+		_ = g.does("OnCall", func() error { g.in.Caller.OnCall(k, result, err); return nil })
 	}
 }
 
-// Packet implements extension.Extension.
-func (g *guarded) Packet(bridge string, p *openflow.PacketIn) (out []openflow.Message) {
-	_ = g.does("Packet", func() error { out = g.Extension.Packet(bridge, p); return nil })
+// OnPacket implements extension.PacketHandler.
+func (g *guarded) OnPacket(bridge string, p *openflow.PacketIn) (out []openflow.Message) {
+	_ = g.does("OnPacket", func() error { out = g.in.PacketHandler.OnPacket(bridge, p); return nil })
 	return out
 }
 
-// Report implements extension.Extension.
-func (g *guarded) Report(c *neutron.Configurations) {
-	_ = g.does("Report", func() error { g.Extension.Report(c); return nil })
+// AddState implements extension.StateReporter.
+func (g *guarded) AddState(c *neutron.Configurations) {
+	_ = g.does("AddState", func() error { g.in.StateReporter.AddState(c); return nil })
 }
 
-// Remember implements extension.Extension. What was remembered last is better than nothing.
-func (g *guarded) Remember() any {
-	_ = g.does("Remember", func() error { g.memory = g.Extension.Remember(); return nil })
-	return g.memory
+// Save implements extension.Saver. If it fails, what was saved last is better than nothing.
+func (g *guarded) Save() any {
+	_ = g.does("Save", func() error { g.saved = g.in.Saver.Save(); return nil })
+	return g.saved
 }
 
-// Recall implements extension.Extension.
-func (g *guarded) Recall(data json.RawMessage) error {
-	return g.does("Recall", func() error { return g.Extension.Recall(data) })
+// Load implements extension.Saver.
+func (g *guarded) Load(data json.RawMessage) error {
+	return g.does("Load", func() error { return g.in.Saver.Load(data) })
 }
 
-// Explain implements extension.Extension.
+// Explain implements extension.Explainer.
 func (g *guarded) Explain(o world.Object) (out []string) {
-	_ = g.does("Explain", func() error { out = g.Extension.Explain(o); return nil })
+	_ = g.does("Explain", func() error { out = g.in.Explainer.Explain(o); return nil })
 	return out
 }
 
@@ -241,13 +278,13 @@ func (g *guarded) Compile(o world.Object, want *pipeline.Want) {
 	c := culprit{o, "extension " + g.Name()}
 	err := error(nil)
 	if !g.owes {
-		err = g.a.try(c, func() error { g.Extension.Compile(o, want); return want.Err })
+		err = g.a.try(c, func() error { g.in.Compile(o, want); return want.Err })
 		if err == nil {
 			g.keep(o, before, want)
 			g.a.letGo(c)
 			return
 		}
-		g.a.repeats.log(g.a.log, slog.LevelError, "an extension cannot express its part of an object, the last one stays", "extension", g.Name(), "object", o.String(), "err", err)
+		g.a.repeats.log(g.a.log, slog.LevelError, "extension cannot compile the object, keeping its last flows", "extension", g.Name(), "object", o.String(), "err", err)
 	}
 	*want = before
 	want.Flows = slices.Clone(g.flows)

@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/patchbay-sdn/patchbay/internal/delta"
+	"github.com/patchbay-sdn/patchbay/internal/dataplane"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
@@ -45,25 +45,39 @@ func obeying(t *testing.T, ct Conntrack) *Agent {
 	a.world.Close()
 	a.world.Switch(batch)
 	settle(t, a)
-	a.bridge("br-int").conn = obedient{}
+	a.dataplane.Linked("br-int", obedient{}, nil, time.Now())
 	return a
 }
 
 // sent makes one round and tells how many flows of each port were changed.
-func sent(t *testing.T, a *Agent, db Committer) map[string]int {
+func sent(t *testing.T, a *Agent, db dataplane.Committer) map[string]int {
 	t.Helper()
-	p := a.plan()
-	p.run(t.Context(), db)
 	count := map[string]int{}
-	for _, b := range p.bundles {
-		for _, c := range b.changes {
+	for _, b := range makeRound(t, a, db).Bundles {
+		for _, c := range b.Changes {
 			if c.Owner.Kind == world.KindPort {
 				count[c.Owner.ID]++
 			}
 		}
 	}
-	a.applied(p)
 	return count
+}
+
+// makeRound makes one round.
+func makeRound(t *testing.T, a *Agent, db dataplane.Committer) *dataplane.Round {
+	t.Helper()
+	r := a.nextRound(time.Now())
+	io := a.switchIO()
+	io.Rows = db
+	r.Run(t.Context(), io)
+	a.dataplane.Landed()
+	a.applied(r)
+	return r
+}
+
+// rowsRefused tells an agent that the rows of an object were.
+func rowsRefused(a *Agent, o world.Object) {
+	a.dataplane.Done(&dataplane.Round{Owners: []world.Object{o}, RowErrs: []error{errors.New("refused")}}, time.Now())
 }
 
 func pushDeleted(t *testing.T, a *Agent, id string) {
@@ -94,32 +108,30 @@ func TestGuardsWaitForTheRow(t *testing.T) {
 			t.Errorf("%d flows of p0 changed though the database is away", got["p0"])
 		}
 		// Another port's flows go on.
-		b := a.bridge("br-int")
-		owned := delta.Flow{Entry: someFlow(t), Reason: "another"}
-		b.tracker.Want(world.Object{Kind: world.KindPort, ID: "p1"}, []delta.Flow{owned})
+		a.dataplane.Set(port("p1"), pipeline.Want{Flows: []pipeline.Flow{{Bridge: "br-int", Entry: someFlow(t), Reason: "another"}}})
 		if got := sent(t, a, rowsOf{}); got["p1"] == 0 || got["p0"] != 0 {
 			t.Errorf("changed %v", got)
 		}
 		a.switchUp = true
 		// Its rows cannot be worked out.
-		o := world.Object{Kind: world.KindPort, ID: "p0"}
-		want := a.wiring.wants[o]
-		a.wiring.wants[o] = pipeline.Want{Rows: []pipeline.Row{badRow{}}}
+		a.dataplane.Contain = func(o world.Object, work func()) bool {
+			return a.inRows(o, func() {
+				if work(); o == port("p0") {
+					panic("injected")
+				}
+			})
+		}
 		if got := sent(t, a, rowsOf{}); got["p0"] != 0 {
 			t.Errorf("%d flows of p0 changed though its rows are not known", got["p0"])
 		}
-		a.wiring.wants[o], a.wiring.unsettled[o] = want, true
+		a.dataplane.Contain = a.inRows
+		a.stillUnsettled()
 		time.Sleep(time.Minute)
 		if got := sent(t, a, rowsOf{}); got["p0"] < 20 {
 			t.Errorf("only %d flows of p0 changed though its row was written", got["p0"])
 		}
 	})
 }
-
-// badRow is a row that cannot be worked out.
-type badRow struct{}
-
-func (badRow) Add(*ovsdb.Tx, *ovsdb.View) { panic("injected") }
 
 func someFlow(t *testing.T) openflow.Entry {
 	t.Helper()
@@ -138,13 +150,11 @@ func TestWhatAPortLeavesGoesAtOnce(t *testing.T) {
 		obeyed(a)
 		o := world.Object{Kind: world.KindPort, ID: "p0"}
 		for range 10 {
-			a.wiring.retries.fail(o, time.Now())
+			rowsRefused(a, o)
 		}
-		for name, b := range a.wiring.bridges {
-			b.tracker.Want(o, nil)
-			if name == "br-int" && len(a.plan().bundles) == 0 {
-				t.Error("the flows of a port that is gone wait")
-			}
+		a.dataplane.Set(o, pipeline.Want{})
+		if len(a.nextRound(time.Now()).Bundles) == 0 {
+			t.Error("the flows of a port that is gone wait")
 		}
 	})
 }
@@ -155,16 +165,17 @@ func TestAPortWaitsForItsZone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ct := &tracker{began: time.Now(), broken: true}
 		a := obeying(t, ct)
-		a.bridge("br-int").tracker.Have(nil)
+		hasFlows(a, "br-int", nil)
 		vlan := a.world.Port("p0").Wiring.VLAN
-		a.tracking.fresh[vlan] = true
+		a.zones.Allocated(vlan)
 		for range 100 {
 			if got := sent(t, a, rowsOf{}); len(got) > 0 {
 				t.Fatalf("flows were sent to a zone with another network's connections: %v", got)
 			}
 			time.Sleep(time.Second)
 		}
-		if !a.tracking.due[vlan] {
+		due := a.zones.TakeChanged()
+		if a.zones.Withheld(due); !due[vlan] {
 			t.Error("the filters that wait are not followed by a look at their zone")
 		}
 		if n := len(ct.calls); n < 5 || n > 30 {
@@ -175,8 +186,8 @@ func TestAPortWaitsForItsZone(t *testing.T) {
 		}
 		ct.broken = false
 		time.Sleep(time.Minute)
-		if got := sent(t, a, rowsOf{}); got["p0"] < 20 || got["p1"] < 20 || len(a.tracking.fresh) != 0 {
-			t.Errorf("sent %v, zones %v", got, a.tracking.fresh)
+		if got := sent(t, a, rowsOf{}); got["p0"] < 20 || got["p1"] < 20 || a.zones.Pending() != 0 {
+			t.Errorf("sent %v, zones %+v", got, a.zones)
 		}
 	})
 }

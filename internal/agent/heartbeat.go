@@ -15,7 +15,8 @@ type reporting struct {
 	start    bool // the server is to treat us as an agent that has just begun
 	told     bool // a report got through, and with it our object versions
 	inFlight bool
-	failed   int // in a row
+	unheard  bool // until then the server may have pushed objects in other versions than ours
+	failed   int  // in a row
 	since    time.Time
 }
 
@@ -31,7 +32,7 @@ func (a *Agent) sendReport(ctx context.Context) {
 		Configurations: a.cfg.Configurations, StartFlag: a.report.start,
 	}
 	state.Configurations.OVSCapabilities = capabilities(a.world.View.Capabilities())
-	a.extensions.Report(&state.Configurations)
+	a.extensions.AddState(&state.Configurations)
 	if !a.report.told {
 		state.ResourceVersions = a.versions
 	}
@@ -54,25 +55,28 @@ func (a *Agent) reportEnded(e reported) {
 	if e.err != nil {
 		if a.report.failed++; a.report.failed == 1 {
 			a.report.since = time.Now()
-			a.log.Warn("state report failed; the server takes this host for dead when none gets through", "err", e.err)
+			a.log.Warn("report_state failed, retrying", "err", e.err)
 		}
 		return
 	}
 	if e.status == "" {
-		a.repeats.log(a.log, slog.LevelWarn, "the server ignores our state reports: this host's clock is behind the server's start")
+		a.repeats.log(a.log, slog.LevelWarn, "neutron-server ignored report_state: this host's clock is behind the server's start")
 		return
 	}
 	if a.report.failed > 0 {
-		a.log.Info("state reports get through again", "failed", a.report.failed, "after", time.Since(a.report.since))
+		a.log.Info("report_state succeeds again", "failed", a.report.failed, "after", time.Since(a.report.since))
 	}
-	first := !a.report.told
+	first, unheard := !a.report.told, a.report.unheard
 	a.report = reporting{told: true}
+	if unheard {
+		a.resync()
+	}
 	switch {
 	case first:
-		a.log.Info("registered with the server", "status", string(e.status), "took", e.took)
+		a.log.Info("registered with neutron-server", "status", string(e.status), "took", e.took)
 		a.notify(a.cfg.Notifier.Ready("reporting to neutron-server"))
 	case e.status == neutron.StatusRevived:
-		a.log.Warn("the server had taken this host for dead and has it back", "took", e.took)
+		a.log.Warn("neutron-server had marked this agent as down and revived it", "took", e.took)
 		// Our queue has kept what was sent meanwhile; had it not, a gap would have told.
 		a.refreshNetworks()
 	}

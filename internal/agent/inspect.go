@@ -8,15 +8,17 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"maps"
 	"os"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/patchbay-sdn/patchbay/internal/dataplane"
 	"github.com/patchbay-sdn/patchbay/internal/delta"
+	"github.com/patchbay-sdn/patchbay/internal/gate"
 	"github.com/patchbay-sdn/patchbay/internal/inspect"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
+	"github.com/patchbay-sdn/patchbay/internal/report"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 )
 
@@ -78,146 +80,33 @@ func (a *Agent) status() inspect.Status {
 		Host: a.cfg.Host, Version: a.cfg.Version, PID: os.Getpid(), Started: a.seen.began,
 		Switch: a.seen.sw, Broker: a.seen.broker, Server: a.seen.server,
 		Bridges: a.bridges(), Ports: map[string]int{}, Totals: a.seen.totals, Firewall: "none",
-		Remembered: a.world.Remembered() > 0, Held: a.quarantined(),
+		FromSnapshot: a.world.Remembered() > 0, Held: a.quarantined(),
 	}
-	s.Totals.Wired = a.seen.histogram()
+	s.Totals.Wired.Buckets, s.Totals.Apply.Buckets = slices.Clone(s.Totals.Wired.Buckets), slices.Clone(s.Totals.Apply.Buckets)
 	if a.switchUp {
 		s.Switch.Detail = strings.TrimSpace("Open vSwitch " + a.world.View.Capabilities().OVSVersion)
 	}
 	if a.cfg.World.FilterTables {
 		s.Firewall = "openvswitch"
 		if !a.cfg.World.Filter {
-			s.Firewall = "openvswitch, switched off"
+			s.Firewall = "openvswitch, disabled"
 		}
 	}
 	for _, id := range a.world.PortIDs() {
 		s.Ports[a.world.Port(id).Wiring.State.String()]++
 	}
 	s.Advisories = a.advisories()
-	s.Pending = a.pendingWork(s.Bridges)
-	s.Reasons = a.reasons(&s)
-	s.InSync, s.SyncedAt = len(s.Reasons) == 0, a.seen.synced
+	now := time.Now()
+	facts := a.facts(now, gate.All)
+	s.Pending = inspect.Pending{Details: facts.Ports, Items: facts.Groups, Rows: facts.Rows, Reports: facts.Reports}
+	for _, b := range facts.Bridges {
+		s.Pending.Flows += b.Flows
+	}
+	blockers := gate.Blockers(facts)
+	s.Reasons, s.Changing = gate.Details(blockers, gate.InSync)
+	s.InSync, s.SyncedAt, s.Ready = gate.Open(blockers, gate.InSync), a.seen.synced, gate.Open(blockers, gate.Ready)
+	s.Awaited = a.awaited(now)
 	return s
-}
-
-func (a *Agent) pendingWork(bridges []inspect.Bridge) inspect.Pending {
-	p := inspect.Pending{Reports: len(a.ports.changed)}
-	p.Details, p.Items = a.world.Unspoken()
-	for o := range a.wiring.unsettled {
-		if a.rows(o).Len() > 0 {
-			p.Rows++
-		}
-	}
-	for _, b := range bridges {
-		p.Flows += b.Pending
-	}
-	return p
-}
-
-// reasons says in sentences why not everything is as the server wants it, or why that is not known.
-func (a *Agent) reasons(s *inspect.Status) []string {
-	var out []string
-	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
-	because := func(text string) string {
-		if text == "" {
-			return ""
-		}
-		return ": " + text
-	}
-	if !a.switchUp {
-		say("the switch's database cannot be reached%s", because(s.Switch.Error))
-	}
-	for _, b := range s.Bridges {
-		switch {
-		case !b.Connected && a.world.View.BridgeByName(b.Name) == nil:
-			say("bridge %s does not exist", b.Name)
-		case !b.Connected:
-			say("bridge %s cannot be programmed%s", b.Name, because(b.Error))
-		case !a.bridge(b.Name).tracker.Known():
-			say("the flows of bridge %s have not been read yet", b.Name)
-		}
-	}
-	if !s.Broker.Up && a.seen.broker.Error != "" {
-		say("the broker cannot be reached%s", because(s.Broker.Error))
-	}
-	switch {
-	case a.versions == nil:
-		say("no neutron-server has answered yet%s", because(s.Server.Error))
-	case a.report.failed > 0:
-		say("the server does not take our state reports%s", because(s.Server.Error))
-	}
-	if s.Pending.Details > 0 {
-		say("the server has not told about %s yet", count(s.Pending.Details, "port"))
-	}
-	if s.Pending.Items > 0 {
-		say("the server has not told about %s that filters need yet", count(s.Pending.Items, "group"))
-	}
-	for _, t := range a.cfg.World.TunnelTypes {
-		if a.tunnels[t] != tunnelSynced {
-			say("the server has not told the %s endpoints of other hosts yet", t)
-		}
-	}
-	if n := a.untold(); n > 0 {
-		say("the server has not sent the forwarding entries of %s yet", count(n, "network"))
-	}
-	if s.Pending.Rows > 0 {
-		say("rows of %s are not written yet", count(s.Pending.Rows, "object"))
-	}
-	if s.Pending.Flows > 0 {
-		say("%s not as wanted yet", count(s.Pending.Flows, "flow"))
-	}
-	for _, zone := range slices.Sorted(maps.Keys(a.tracking.retries)) {
-		say("connection tracking zone %d was not flushed; new ports of its network wait", zone)
-	}
-	out = append(out, a.stumbling()...)
-	out = append(out, heldReasons(s.Held)...)
-	if s.Pending.Reports > 0 {
-		say("the status of %s has not been told to the server yet", count(s.Pending.Reports, "port"))
-	}
-	for _, e := range a.extensions.Set {
-		if n := len(e.Missing()) + len(e.Due()); n > 0 {
-			say("extension %s waits for %s", e.Name(), count(n, "answer"))
-		}
-	}
-	if len(out) == 0 && (a.wiring.applying || a.ports.asking+a.ports.checking > 0 || len(a.ports.onWay) > 0 || a.filters.asking+a.filters.checking > 0) {
-		say("changes are on their way")
-	}
-	return out
-}
-
-// untold counts the networks whose forwarding entries are still waited for.
-func (a *Agent) untold() int {
-	if !a.cfg.World.L2Population || !a.syncedAt.IsZero() && time.Since(a.syncedAt) > fdbGrace {
-		return 0
-	}
-	n := 0
-	for _, s := range a.world.Segments() {
-		if s.Tunnelled() && !s.Told() {
-			n++
-		}
-	}
-	return n
-}
-
-// maxStumbling bounds how many objects are named that fail again and again.
-const maxStumbling = 5
-
-// stumbling names objects whose rows or flows were refused.
-func (a *Agent) stumbling() []string {
-	var out []string
-	for _, o := range slices.SortedFunc(maps.Keys(a.wiring.retries), world.Object.Compare) {
-		if r := a.wiring.retries[o]; (a.wiring.unsettled[o] || a.pending(o)) && len(out) < maxStumbling {
-			out = append(out, fmt.Sprintf("%s was refused %s by the switch and is tried again; see the last errors", o, count(r.failed, "time")))
-		}
-	}
-	return out
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // Bridges implements [inspect.Source].
@@ -229,11 +118,11 @@ func (a *Agent) Bridges(ctx context.Context) (list []inspect.Bridge, err error) 
 func (a *Agent) bridges() []inspect.Bridge {
 	out := []inspect.Bridge{}
 	for _, name := range a.world.Bridges() {
-		b := a.bridge(name)
-		c := b.tracker.Counts()
+		b := a.dataplane.Bridge(name)
+		c := b.Counts
 		doc := inspect.Bridge{
-			Name: name, Role: "physical", Connected: b.conn != nil,
-			Wanted: c.Wanted, Present: c.Present, Foreign: c.Foreign, Pending: c.Pending, Repaired: b.repaired, Changed: b.changed,
+			Name: name, Role: "physical", Connected: b.Connected,
+			Wanted: c.Wanted, Present: c.Present, Foreign: c.Foreign, Pending: c.Pending, Repaired: b.Repaired, Changed: b.Changed,
 		}
 		switch name {
 		case a.cfg.World.IntegrationBridge:
@@ -246,8 +135,8 @@ func (a *Agent) bridges() []inspect.Bridge {
 				doc.Physical = physnet
 			}
 		}
-		if b.conn == nil {
-			doc.Error = errorText(b.err)
+		if !b.Connected {
+			doc.Error = errorText(b.Err)
 		}
 		if row := a.world.View.BridgeByName(name); row != nil {
 			doc.DatapathID = row.DatapathID
@@ -301,7 +190,7 @@ func (a *Agent) Flows(ctx context.Context, bridge string) ([]inspect.Flow, error
 func (a *Agent) flowsOf(ctx context.Context, name string) ([]delta.Known, error) {
 	var next func() (delta.Known, bool)
 	var stop func()
-	if err := a.ask(ctx, func() { next, stop = iter.Pull(a.bridge(name).tracker.All()) }); err != nil {
+	if err := a.ask(ctx, func() { next, stop = iter.Pull(a.dataplane.Known(name)) }); err != nil {
 		return nil, err
 	}
 	// A range that has not been finished is ended between questions, never beside one: ask has returned.
@@ -337,7 +226,7 @@ func flowDocument(bridge string, k delta.Known) inspect.Flow {
 	if k.Want.IsZero() {
 		doc.Text, doc.State = k.Have.String(), "foreign"
 		switch {
-		case k.Doomed || leftover(k.Have):
+		case k.Doomed || dataplane.StaleAgentFlow(k.Have):
 			doc.State = "leftover"
 		case delta.Learned(k.Have):
 			doc.State = "learned"
@@ -361,15 +250,15 @@ func (a *Agent) Events(context.Context) ([]inspect.Event, error) { return a.reco
 
 // portCopy is a port as the loop hands it out; what it points to does not change.
 type portCopy struct {
-	port    world.Port
-	vif     world.VIF
-	segment world.Segment
-	told    status
-	line    timeline
-	settled bool
-	notes   []string
-	filter  bool
-	flows   int
+	port      world.Port
+	vif       world.VIF
+	segment   world.Segment
+	confirmed report.Status
+	line      timeline
+	settled   bool
+	notes     []string
+	filter    bool
+	flows     int
 }
 
 // Ports implements [inspect.Source].
@@ -398,19 +287,17 @@ func (a *Agent) Ports(ctx context.Context) ([]inspect.Port, error) {
 
 func (a *Agent) copyPort(p *world.Port) portCopy {
 	o := world.Object{Kind: world.KindPort, ID: p.ID}
-	c := portCopy{port: *p, settled: a.settled(o), filter: a.world.Filtered(p), told: a.ports.told[p.ID].status, notes: a.extensions.Explain(o)}
+	c := portCopy{port: *p, settled: a.settled(o), filter: a.world.Filtered(p), confirmed: a.reports.Confirmed(p.ID), notes: a.extensions.Explain(o)}
 	if p.VIF != nil {
 		c.vif = *p.VIF
 	}
-	if s := a.world.Segment(p.Wiring.Segment); s != nil {
+	if s := a.world.Segments.Get(p.Wiring.Segment); s != nil {
 		c.segment = world.Segment{Key: s.Key, Type: s.Type, Physnet: s.Physnet}
 	}
-	if l := a.ports.lines[p.ID]; l != nil {
+	if l := a.timelines.of[p.ID]; l != nil {
 		c.line = *l
 	}
-	for _, b := range a.wiring.bridges {
-		c.flows += b.tracker.Owned(o)
-	}
+	c.flows = a.dataplane.Flows(o)
 	return c
 }
 
@@ -419,9 +306,9 @@ func (c *portCopy) document() inspect.Port {
 	doc := inspect.Port{
 		ID: c.port.ID, State: w.State.String(), Reason: w.Reason, Interface: c.vif.Name, OFPort: c.vif.OFPort,
 		Network: w.Segment.Network, VLAN: w.VLAN, Filtered: c.filter, Groups: c.port.Groups,
-		Told:    [...]string{"", "up", "down", "switched off"}[c.told],
-		Settled: c.settled, Flows: c.flows,
-		Timeline: inspect.Timeline{Plugged: c.line.plugged, Answered: c.line.answered, Settled: c.line.settled, Reported: c.line.reported},
+		Reported: [...]string{"", "up", "down", "admin down"}[c.confirmed],
+		Applied:  c.settled, Flows: c.flows,
+		Timeline: inspect.Timeline{Plugged: c.line.plugged, Answered: c.line.answered, Applied: c.line.applied, Reported: c.line.reported},
 	}
 	for _, note := range c.notes {
 		doc.Notes = append(doc.Notes, inspect.Printable(note)) // with the names of policies

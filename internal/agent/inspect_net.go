@@ -17,7 +17,7 @@ import (
 func (a *Agent) segments(ctx context.Context, look func(*world.Segment)) error {
 	var keys []string
 	err := a.ask(ctx, func() {
-		for _, s := range a.world.Segments() {
+		for _, s := range a.world.Segments.All() {
 			keys = append(keys, s.Key.String())
 		}
 	})
@@ -26,7 +26,7 @@ func (a *Agent) segments(ctx context.Context, look func(*world.Segment)) error {
 	}
 	return a.inSteps(ctx, keys, segmentsPerStep, func(text string) {
 		key, _ := world.ParseSegmentKey(text)
-		if s := a.world.Segment(key); s != nil {
+		if s := a.world.Segments.Get(key); s != nil {
 			look(s)
 		}
 	})
@@ -45,7 +45,7 @@ func (a *Agent) Networks(ctx context.Context) ([]inspect.Network, error) {
 			Stations: s.StationCount(),
 		}}
 		if s.Tunnelled() {
-			f.to = a.world.FloodTo(s)
+			f.to = a.world.Tunnels.FloodTo(s)
 		}
 		all = append(all, f)
 	})
@@ -91,7 +91,7 @@ func (a *Agent) Tunnels(ctx context.Context) ([]inspect.Tunnel, error) {
 	}
 	var all []copied
 	err = a.ask(ctx, func() {
-		for _, e := range a.world.WantedEndpoints() {
+		for _, e := range a.world.Tunnels.WantedEndpoints() {
 			c := copied{endpoint: e}
 			if i := a.world.View.InterfaceByName(world.TunnelName(e)); i != nil {
 				c.there, c.err, c.ofport = true, i.Error, a.world.OFPort(i.Name)
@@ -121,12 +121,12 @@ func (a *Agent) Tunnels(ctx context.Context) ([]inspect.Tunnel, error) {
 // Groups implements [inspect.Source].
 func (a *Agent) Groups(ctx context.Context) ([]inspect.Group, error) {
 	var ids []string
-	if err := a.ask(ctx, func() { ids = a.world.GroupIDs() }); err != nil {
+	if err := a.ask(ctx, func() { ids = a.world.Groups.IDs() }); err != nil {
 		return nil, err
 	}
 	var known []world.KnownGroup
 	err := a.inSteps(ctx, ids, groupsPerStep, func(id string) {
-		if g, ok := a.world.KnownGroup(id); ok {
+		if g, ok := a.world.Groups.KnownGroup(id); ok {
 			known = append(known, g)
 		}
 	})

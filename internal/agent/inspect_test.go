@@ -15,7 +15,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/patchbay-sdn/patchbay/internal/delta"
+	"github.com/patchbay-sdn/patchbay/internal/dataplane"
+	"github.com/patchbay-sdn/patchbay/internal/gate"
 	"github.com/patchbay-sdn/patchbay/internal/inspect"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
@@ -53,7 +54,7 @@ func TestStatusSaysWhatIsMissing(t *testing.T) {
 		if err != nil || s.InSync || !s.Switch.Up || s.Switch.Detail != "Open vSwitch 3.1.0" {
 			t.Errorf("status %+v, %v", s, err)
 		}
-		for _, reason := range []string{"bridge br-int cannot be programmed", "1 group that filters need", "flows not as wanted"} {
+		for _, reason := range []string{"bridge br-int cannot be programmed", "bulk_pull of 1 group", "flows not as wanted"} {
 			if !has(s.Reasons, reason) {
 				t.Errorf("no word about %q in %q", reason, s.Reasons)
 			}
@@ -69,8 +70,8 @@ func TestStatusSaysWhatIsMissing(t *testing.T) {
 			t.Errorf("ports %+v, %v", ports, err)
 		}
 		p := ports[0]
-		if p.State != "wired" || p.VLAN != 1 || p.Network != "n" || p.Segment != "local" || !p.Filtered || p.Settled || p.Flows == 0 ||
-			p.Timeline.Answered.IsZero() || p.Interface != "p0" || p.Addresses[0] != "10.0.5.0" || p.Status != "DOWN" || p.Told != "" {
+		if p.State != "wired" || p.VLAN != 1 || p.Network != "n" || p.Segment != "local" || !p.Filtered || p.Applied || p.Flows == 0 ||
+			p.Timeline.Answered.IsZero() || p.Interface != "p0" || p.Addresses[0] != "10.0.5.0" || p.Status != "DOWN" || p.Reported != "" {
 			t.Errorf("port %+v", p)
 		}
 		groups, err := a.Groups(t.Context())
@@ -93,16 +94,14 @@ func TestInSync(t *testing.T) {
 	a.started, a.switchUp = true, true
 	a.world.Switch(batch)
 	settle(t, a)
-	if a.inSync() || a.status().InSync {
+	if a.open(gate.Complete) || a.status().InSync {
 		t.Error("in sync before anything is in place")
 	}
 	obeyed(a)
-	a.bridge("br-int").conn = &openflow.Conn{}
-	a.bridge("br-int").watch.fights = retries[openflow.Key]{}
 	settle(t, a)
-	clear(a.wiring.unsettled) // there is no database to write the rows of the bridge to
-	if s := a.status(); !a.inSync() || !s.InSync || s.Totals.Wired.Count != 2 {
-		t.Errorf("in sync: %v; status %+v", a.inSync(), s)
+	rowsWritten(a) // there is no database to write the rows of the bridge to
+	if s := a.status(); !a.open(gate.Complete) || !s.InSync || s.Totals.Wired.Count != 2 {
+		t.Errorf("in sync: %v; status %+v", a.open(gate.Complete), s)
 	}
 	all, err := withLoop(t, a, func(ctx context.Context) ([]inspect.Flow, error) { return a.Flows(ctx, "br-int") })
 	if err != nil || len(all) == 0 {
@@ -114,9 +113,8 @@ func TestInSync(t *testing.T) {
 		}
 	}
 	// Somebody deletes one flow, changes another, and adds one of his own.
-	tr := a.bridge("br-int").tracker
 	var wanted []openflow.Entry
-	for k := range tr.All() {
+	for k := range a.dataplane.Known("br-int") {
 		wanted = append(wanted, k.Want)
 	}
 	slices.SortFunc(wanted, func(x, y openflow.Entry) int { return x.Key().Compare(y.Key()) })
@@ -141,10 +139,10 @@ func TestInSync(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.observe("br-int", a.bridge("br-int"), []openflow.FlowUpdate{
+	a.dataplane.Observe("br-int", obedient{}, []openflow.FlowUpdate{
 		{Event: openflow.FlowDeleted, Entry: wanted[0]}, {Event: openflow.FlowModified, Entry: wrong}, {Event: openflow.FlowAdded, Entry: foreign},
 		{Event: openflow.FlowAdded, Entry: learned},
-	})
+	}, false, time.Now())
 	b := a.bridges()[0]
 	if b.Pending != 2 || b.Foreign != 1 || b.Repaired != 2 || b.Wanted != len(wanted) || b.Present != len(wanted)+1 {
 		t.Errorf("bridge %+v", b)
@@ -227,7 +225,7 @@ func TestRecorder(t *testing.T) {
 		t.Errorf("events %+v", e)
 	}
 	log := slog.New(recording{slog.DiscardHandler, r})
-	log.Error("flow refused", "object", "port p2")
+	log.Error("flow rejected", "object", "port p2")
 	log.Debug("not worth it")
 	for i := range 2 * maxNotes {
 		r.put(note{kind: kindPush, what: "Port updated", subject: fmt.Sprint(i)})
@@ -236,7 +234,7 @@ func TestRecorder(t *testing.T) {
 	if len(e) != maxNotes || e[0].Subject != fmt.Sprint(maxNotes) || e[maxNotes-1].Subject != fmt.Sprint(2*maxNotes-1) || e[1].Seq != e[0].Seq+1 {
 		t.Errorf("%d events from %+v to %+v", len(e), e[0], e[len(e)-1])
 	}
-	if w := r.lastWarnings(); len(w) != 1 || w[0].Text != "flow refused object=port p2" || w[0].Level != "error" {
+	if w := r.lastWarnings(); len(w) != 1 || w[0].Text != "flow rejected object=port p2" || w[0].Level != "error" {
 		t.Errorf("a flood washed the errors away: %+v", w)
 	}
 	if warnings, errs := r.lines(); warnings != 0 || errs != 1 {
@@ -256,7 +254,7 @@ func BenchmarkNoteForeignPush(b *testing.B) {
 // With 100,000 flows no step of a question holds the loop for long.
 func BenchmarkFlowsStep(b *testing.B) {
 	const flows = 100_000
-	tr := delta.New()
+	a := &Agent{dataplane: dataplane.New([]string{"br-int"}), asked: make(chan func()), ended: make(chan struct{})}
 	var have []openflow.Entry
 	for i := range flows {
 		f, err := openflow.ParseFlow(fmt.Sprintf("table=82,priority=70,tcp,reg5=0x%x,nw_src=10.%d.%d.0/24,tp_dst=80,actions=output:%d", i%200+1, i/200%256, i/51200, i%200+1))
@@ -268,11 +266,9 @@ func BenchmarkFlowsStep(b *testing.B) {
 			b.Fatal(err)
 		}
 		have = append(have, e)
-		tr.Want(world.Object{Kind: world.KindPeer, ID: fmt.Sprint(i)}, []delta.Flow{{Entry: e, Reason: "test"}})
+		a.dataplane.Set(world.Object{Kind: world.KindPeer, ID: fmt.Sprint(i)}, pipeline.Want{Flows: []pipeline.Flow{{Bridge: "br-int", Entry: e, Reason: "test"}}})
 	}
-	tr.Have(have)
-	a := &Agent{wiring: newWiring(), asked: make(chan func()), ended: make(chan struct{})}
-	a.wiring.bridges["br-int"] = &bridge{tracker: tr}
+	hasFlows(a, "br-int", have)
 	var held time.Duration
 	steps := 0
 	go func() {

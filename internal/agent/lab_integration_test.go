@@ -246,14 +246,14 @@ func sighup(t *testing.T, h *lab.Host) {
 		t.Fatal(err)
 	}
 	seen("option changed option=debug value=true")
-	seen("takes a restart option=")
+	seen("restart needed option=")
 	if err := os.WriteFile(file, []byte("[ovs\nbroken"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := h.SignalAgent(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	seen("the old one stays in force")
+	seen("configuration not reloaded")
 }
 
 func idle(t *testing.T, h *lab.Host) {
@@ -324,10 +324,10 @@ func closedConnections(t *testing.T, l *lab.Lab, h *lab.Host) {
 	if _, err := l.Broker().Ctl(t.Context(), "close_all_connections", "test"); err != nil {
 		t.Fatal(err)
 	}
-	seen("connection to the broker lost")
+	seen("connection to the broker lost, reconnecting")
 	seen("connected to the broker")
 	stillWorks(t, h)
-	if text, _ := os.ReadFile(h.AgentLog(lab.Patchbay)); strings.Contains(string(text), "messages may have been missed") {
+	if text, _ := os.ReadFile(h.AgentLog(lab.Patchbay)); strings.Contains(string(text), "RPC messages may have been lost, resyncing") {
 		t.Error("a gap was reported, though the queue lived on")
 	}
 }
@@ -343,7 +343,7 @@ func deletedQueue(t *testing.T, l *lab.Lab, h *lab.Host) {
 			}
 		}
 	}
-	seen("messages may have been missed")
+	seen("RPC messages may have been lost, resyncing")
 	stillWorks(t, h)
 }
 
@@ -355,9 +355,9 @@ func restartedBroker(t *testing.T, l *lab.Lab, h *lab.Host) {
 			t.Fatal(err)
 		}
 	}
-	seen("connection to the broker lost")
+	seen("connection to the broker lost, reconnecting")
 	seen("connected to the broker")
-	seen("messages may have been missed") // transient queues do not outlive the broker
+	seen("RPC messages may have been lost, resyncing") // transient queues do not outlive the broker
 	stillWorks(t, h)
 }
 
@@ -367,11 +367,11 @@ func restartedDatabase(t *testing.T, h *lab.Host) {
 	if err := h.Switch().StopDB(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	seen("the switch's database cannot be reached")
+	seen("connection to ovsdb-server failed, retrying")
 	if err := h.Switch().StartDB(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	seen("connected to the switch's database")
+	seen("connected to ovsdb-server")
 	stillWorks(t, h)
 }
 

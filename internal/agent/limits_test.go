@@ -15,6 +15,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/observe"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+	"github.com/patchbay-sdn/patchbay/internal/zones"
 )
 
 // limits is a switch that notes which limits it is given.
@@ -34,20 +35,19 @@ func limited(t *testing.T, limit uint32, l *limits) (a *Agent, log *logBuffer, s
 	a, _, batch := filtering(t, &cloud{}, nil, 1)
 	log = &logBuffer{}
 	a.log = slog.New(observe.NewLogger(log, slog.LevelInfo).Handler())
-	a.cfg.Limits, a.cfg.ConntrackLimit = l, limit
+	a.cfg.Limits, a.cfg.ConntrackLimit, a.limits = l, limit, zones.NewLimits(limit)
 	a.versions = neutron.Versions{neutron.KindPort: "1.7", neutron.KindSecurityGroup: "1.5"}
 	a.started, a.switchUp = true, true
 	a.world.Switch(batch)
 	settle(t, a)
 	return a, log, func() string {
 		settle(t, a)
-		r := a.limitsToSet(time.Now())
-		before := len(l.calls)
-		r.run(t.Context())
-		a.limitsSet(r, time.Now())
-		if len(l.calls) == before {
+		job := a.limitsToSet(time.Now())
+		if job == nil {
 			return ""
 		}
+		changed, err := l.SetLimits(t.Context(), job.Want, job.Prune)
+		a.limitsSet(job, changed, err, time.Now())
 		return l.calls[len(l.calls)-1]
 	}
 }
@@ -60,7 +60,8 @@ func TestLimitsFollowTheNetworks(t *testing.T) {
 			t.Errorf("%s: %q, want %q", s.when, got, s.want)
 		}
 	}
-	a.swept = true
+	hasFlows(a, "br-int", nil)
+	a.dataplane.Prune()
 	if got := step(); got != "map[1:500] true" {
 		t.Errorf("everything is known: %q", got)
 	}
@@ -71,12 +72,12 @@ func TestLimitsFollowTheNetworks(t *testing.T) {
 	if got := step(); got != "" {
 		t.Errorf("the switch is away: %q", got)
 	}
-	a.limiting.due = true // as bridgeLinked does with a connection
+	a.limits.Changed() // as bridgeLinked does with a connection
 	if got := step(); got != "map[1:500] true" {
 		t.Errorf("the switch is back: %q", got)
 	}
 	// The only port goes, and its network with it; meanwhile everything is checked, so nothing may be taken away.
-	a.swept = false
+	a.dataplane.PruneAgain()
 	row := a.world.View.Interfaces()
 	batch := &ovsdb.Batch{Seq: 2, Kind: ovsdb.Update}
 	for i := range row {
@@ -86,7 +87,8 @@ func TestLimitsFollowTheNetworks(t *testing.T) {
 	if got := step(); got != "map[] false" {
 		t.Errorf("the network went during a check: %q", got)
 	}
-	a.swept = true
+	hasFlows(a, "br-int", nil)
+	a.dataplane.Prune()
 	if got := step(); got != "map[] true" {
 		t.Errorf("after the check: %q", got)
 	}
@@ -98,11 +100,12 @@ func TestLimitsAreOffUnlessAskedFor(t *testing.T) {
 	if got := step(); got != "" {
 		t.Errorf("%q", got)
 	}
-	a.swept = true // limits of an earlier run go
+	hasFlows(a, "br-int", nil)
+	a.dataplane.Prune() // limits of an earlier run go
 	if got := step(); got != "map[] true" {
 		t.Errorf("%q", got)
 	}
-	a.limiting.due = true
+	a.limits.Changed()
 	if got := step(); got != "" {
 		t.Errorf("again: %q", got)
 	}
@@ -113,21 +116,16 @@ func TestLimitsThatTheSwitchLacks(t *testing.T) {
 	a, log, step := limited(t, 500, l)
 	for range 3 {
 		step()
-		a.limiting.due = true
+		a.limits.Changed()
 	}
 	if len(l.calls) != 1 || countLines(log, "has no effect") != 1 {
 		t.Errorf("%v\n%s", l.calls, log)
 	}
 	l = &limits{err: errors.New("busy")}
-	a, log, step = limited(t, 500, l)
+	_, log, step = limited(t, 500, l)
 	step()
-	if step(); len(l.calls) != 1 {
-		t.Errorf("no pause between attempts: %v", l.calls)
-	}
-	l.err = nil
-	a.limiting.retries.hasten(time.Now())
-	if got := step(); got != "map[1:500] false" || countLines(log, "not limited, retrying") != 1 {
-		t.Errorf("%q\n%s", got, log)
+	if step(); len(l.calls) != 1 || countLines(log, "not limited, retrying") != 1 {
+		t.Errorf("no pause between attempts: %v\n%s", l.calls, log)
 	}
 }
 

@@ -4,61 +4,35 @@ package agent
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
-	"io"
-	"net"
-	"slices"
+	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/patchbay-sdn/patchbay/internal/dataplane"
+	"github.com/patchbay-sdn/patchbay/internal/zones"
 	"github.com/patchbay-sdn/patchbay/openflow"
+	"github.com/patchbay-sdn/patchbay/openflow/openflowtest"
 )
-
-// politeSwitch says hello, tells its features and leaves every other question unanswered.
-func politeSwitch(nc net.Conn) {
-	const hello, featuresRequest, featuresReply = 0, 5, 6
-	for {
-		head := make([]byte, 8)
-		if _, err := io.ReadFull(nc, head); err != nil {
-			return
-		}
-		if _, err := io.CopyN(io.Discard, nc, int64(binary.BigEndian.Uint16(head[2:]))-8); err != nil {
-			return
-		}
-		answer := head
-		switch head[1] {
-		case hello:
-			binary.BigEndian.PutUint16(answer[2:], 8)
-		case featuresRequest:
-			answer = slices.Concat(head, make([]byte, 24))
-			answer[1] = featuresReply
-			binary.BigEndian.PutUint16(answer[2:], 32)
-		default:
-			continue
-		}
-		if _, err := nc.Write(answer); err != nil {
-			return
-		}
-	}
-}
 
 // A bridge that is set up anew by the switch breaks its connection at once, often before its flows are asked for.
 func TestABridgeThatIsLostAsSoonAsItIsFound(t *testing.T) {
-	ours, theirs := net.Pipe()
-	go politeSwitch(theirs)
-	conn, err := openflow.NewConn(t.Context(), ours, openflow.Config{})
+	sw := openflowtest.New()
+	sw.Inject(func(_ *openflowtest.Conn, m openflowtest.Message) (handled bool) {
+		return m.Type != openflowtest.TypeHello && m.Type != openflowtest.TypeFeaturesRequest // it says who it is, and nothing else
+	})
+	conn, err := sw.Dial(t.Context(), openflow.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &Agent{inbox: newMailbox[any](), wiring: newWiring(), wake: time.NewTimer(time.Hour)}
+	a := &Agent{inbox: newMailbox[any](), dataplane: dataplane.New([]string{"br-int"}), limits: zones.NewLimits(0), wake: time.NewTimer(time.Hour), log: slog.New(slog.DiscardHandler)}
 	a.bridgeLinked(t.Context(), linked{"br-int", Link{Conn: conn}})
 	a.bridgeLinked(t.Context(), linked{"br-int", Link{Err: errors.New("gone")}})
 	_ = conn.Close()
 	a.work.Wait() // the race detector looks at who used the connection
 	for _, e := range a.inbox.take() {
-		if d, ok := e.(dumped); !ok || d.conn != conn || d.err == nil {
+		if d, ok := e.(dataplane.Reading); !ok || d.Conn != conn || d.Err == nil {
 			t.Errorf("got %+v, want the failed question to the connection that was lost", e)
 		}
 	}
@@ -71,23 +45,6 @@ type hung struct {
 }
 
 func (h *hung) Close() error { h.closed = true; return nil }
-
-// A bundle that failed with its connection says nothing about the next connection, whose dump may be in by then.
-func TestABundleOfALostConnection(t *testing.T) {
-	before, after := &hung{}, &hung{}
-	a := &Agent{wiring: newWiring()}
-	b := a.bridge("br-int")
-	b.conn = after
-	b.tracker.Have(nil)
-	a.bundleFailed(bundle{name: "br-int", conn: before, err: errors.New("gone")}, time.Now())
-	if !b.tracker.Known() || after.closed {
-		t.Error("what is known over the new connection is forgotten, and nobody asks again")
-	}
-	a.bundleFailed(bundle{name: "br-int", conn: after, err: context.DeadlineExceeded}, time.Now())
-	if b.tracker.Known() || !after.closed {
-		t.Error("a connection without an answer is kept, and what the switch has is not known")
-	}
-}
 
 // A bridge is tried often however long it has been away: once its switch is back it waits for flows.
 func TestABridgeThatWasAwayForLong(t *testing.T) {

@@ -5,10 +5,11 @@ package agent
 import (
 	"context"
 	"fmt"
-	"maps"
 	"time"
 
+	"github.com/patchbay-sdn/patchbay/internal/dataplane"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+	"github.com/patchbay-sdn/patchbay/internal/pull"
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
 
@@ -17,8 +18,8 @@ func (a *Agent) receive(ctx context.Context, e any) {
 	a.landed(e)
 	c := culprit{name: "taking " + nameOf(e)}
 	a.contain(culprit{name: "noting events"}, func() { a.note(e) })
-	if p, ok := e.(*plan); ok && p.broken != nil {
-		a.mend("giving up a round of changes", func() { a.abandonPlan(p) })
+	if r, ok := e.(*dataplane.Round); ok && r.Err != nil {
+		a.mend("giving up a round of changes", func() { a.abandonRound(r) })
 		return
 	}
 	if !a.contain(c, func() { a.event(ctx, e) }) {
@@ -39,38 +40,12 @@ func (a *Agent) landed(e any) {
 	switch e := e.(type) {
 	case reported:
 		a.report.inFlight = false
-	case *plan:
-		a.wiring.applying = false
-	case askedAbout:
-		if e.check {
-			a.ports.checking--
-		} else {
-			a.ports.asking--
-		}
-	case itemsAnswered:
-		if e.check {
-			a.filters.checking--
-		} else {
-			a.filters.asking--
-		}
-	case toldAbout:
-		if e.report != a.ports.report {
-			return // given up before
-		}
-		if e.check {
-			a.ports.refreshing = false
-		} else {
-			a.ports.telling = false
-		}
-		for _, id := range e.ports() {
-			delete(a.ports.onWay, id)
-		}
+	case *dataplane.Round:
+		a.dataplane.Landed()
 	case saved:
 		a.memory.saving = false
 	case databaseAsked:
-		a.database.asking = false
-	case pulled:
-		a.extensions.pulls--
+		a.database.Probed(e.err != nil, refused(e.err), time.Now())
 	case failedAside:
 		a.tally(culprit{name: e.what}, e.err)
 	}
@@ -94,71 +69,25 @@ func (a *Agent) abandon(ctx context.Context, e any) {
 		if e.link.Conn != nil {
 			_ = e.link.Conn.Close() // the supervisor makes a new one
 		}
-	case dumped:
-		if b := a.bridge(e.bridge); b.conn == e.conn && b.conn != nil {
-			b.watch.dumping = false
-			b.tracker.Lost()
-			_ = b.conn.Close()
-		}
+	case dataplane.Reading:
+		a.act(a.dataplane.ReadAbandoned(e))
 	case observed:
-		a.bridge(e.bridge).watch.missed = true
-	case *plan:
-		a.abandonPlan(e)
-	case askedAbout:
-		for _, id := range e.ids {
-			a.ports.retries.fail(id, now)
-		}
-		a.world.Unanswered(e.ids)
-	case itemsAnswered:
-		for _, item := range e.items {
-			a.filters.retries.fail(item.String(), now)
-		}
-		a.world.NoAnswer(e.items)
-	case toldAbout:
-		for _, id := range e.ports() {
-			a.ports.retries.fail(id, now)
-			a.ports.changed[id] = true
-		}
-		a.wakeUp(a.ports.retries.next())
-	case synced:
-		a.tunnels[e.tunnelType] = tunnelUnsynced
-		a.tunnelRetries.fail(e.tunnelType, now)
-		a.wakeUp(a.tunnelRetries.next())
+		a.dataplane.EventsLost(e.bridge)
+	case *dataplane.Round:
+		a.abandonRound(e)
+	case pulled:
+		a.pulls.Done(e.batch, pull.Result{}, now)
+	case portsReported:
+		a.reports.Fail(e.batch, now)
 	case saved:
 		a.memory.stale = true
-	case listed:
-		a.tracking.running = false
-		for zone := range e.zones {
-			a.tracking.marked[zone] = marked{at: now.Add(time.Second)}
-		}
-	case unmarked:
-		a.tracking.running = false
-	case pulled:
-		for _, errand := range e.errands {
-			delete(a.extensions.running, errand)
-			a.extensions.retries.fail(errand, now)
-		}
-	case taskEnded:
-		delete(a.extensions.running, e.errand)
-		a.extensions.retries.fail(e.errand, now)
-	}
-}
-
-// abandonPlan takes that nobody knows what became of a round of changes: the bridges are read again.
-func (a *Agent) abandonPlan(p *plan) {
-	a.wiring.seq = max(a.wiring.seq, p.seq)
-	for _, o := range p.owners {
-		if _, wanted := a.wiring.wants[o]; wanted {
-			a.wiring.unsettled[o] = true
-		}
-	}
-	for _, b := range p.bundles {
-		maps.Copy(a.tracking.due, b.zones)
-		if now := a.bridge(b.name); now.conn == b.conn {
-			now.tracker.Lost()
-			now.meters.Lost()
-			_ = b.conn.Close()
-		}
+	case connectionsListed:
+		a.zones.Abandoned(e.found, now)
+	case connectionsReleased:
+		a.zones.Released()
+	case called:
+		delete(a.extensions.calls.running, e.callKey)
+		a.extensions.calls.retries.Fail(e.callKey, now)
 	}
 }
 
@@ -166,12 +95,12 @@ func (a *Agent) abandonPlan(p *plan) {
 func (a *Agent) missed() {
 	now := time.Now()
 	c := culprit{name: "messages that were lost"}
-	if r, ok := a.contained.retries[c]; ok && now.Sub(r.at) > peace {
-		a.contained.retries.forget(c)
+	if r, ok := a.contained.retries[c]; ok && now.Sub(r.At) > peace {
+		a.contained.retries.Forget(c)
 	}
-	a.contained.retries.fail(c, now)
+	a.contained.retries.Fail(c, now)
 	if a.resyncing.at.IsZero() {
-		a.resyncing.at = a.contained.retries[c].at
+		a.resyncing.at = a.contained.retries[c].At
 		a.wakeUp(a.resyncing.at)
 	}
 }
@@ -188,7 +117,7 @@ func (a *Agent) rowsLost(b *ovsdb.Batch) {
 		}
 		a.world.Rebuild()
 		for _, e := range a.extensions.Set {
-			if g, ok := e.(*guarded); ok {
+			if g, ok := e.Extension.(*guarded); ok {
 				g.owes = true
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/patchbay-sdn/patchbay/internal/gate"
 	"github.com/patchbay-sdn/patchbay/internal/snapshot"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 )
@@ -36,13 +37,13 @@ func (a *Agent) recall() {
 		return
 	}
 	if err := os.MkdirAll(filepath.Dir(a.cfg.Snapshot), 0o755); err != nil {
-		a.log.Warn("the directory for state cannot be made", "err", err)
+		a.log.Warn("directory of the snapshot not created", "err", err)
 	}
 	switch n, err := snapshot.RemoveUnfinished(a.cfg.Snapshot); {
 	case err != nil:
-		a.log.Warn("unfinished snapshots cannot be removed", "err", err)
+		a.log.Warn("unfinished snapshots not removed", "err", err)
 	case n > 0:
-		a.log.Info("unfinished snapshots of a killed agent removed", "files", n)
+		a.log.Info("unfinished snapshots removed", "files", n)
 	}
 	m := &world.Memory{}
 	written, err := snapshot.Load(a.cfg.Snapshot, world.MemoryVersion, m)
@@ -50,18 +51,18 @@ func (a *Agent) recall() {
 	case errors.Is(err, fs.ErrNotExist):
 		return // the first start
 	case err != nil:
-		a.log.Warn("starting without memory", "err", err)
+		a.log.Warn("snapshot not usable, starting without it", "err", err)
 		return
 	}
 	a.takeBack(m)
-	a.log.Info("remembering what the server said last", "ports", len(m.Ports), "groups", len(m.Groups), "written", written)
+	a.log.Info("snapshot loaded", "ports", len(m.Ports), "groups", len(m.Groups), "written", written)
 }
 
 // takeBack is the counterpart of memorise.
 func (a *Agent) takeBack(m *world.Memory) {
 	a.world.Recall(m)
-	if err := a.extensions.Recall(m.Extensions); err != nil {
-		a.log.Warn("an extension starts without memory", "err", err)
+	if err := a.extensions.Load(m.Extensions); err != nil {
+		a.log.Warn("snapshot of an extension not usable, starting without it", "err", err)
 	}
 }
 
@@ -73,7 +74,7 @@ func (a *Agent) remember() {
 	if now := time.Now(); now.Before(a.memory.next) {
 		a.wakeUp(a.memory.next)
 		return
-	} else if a.memory.next = now.Add(savePause); !a.inSync() {
+	} else if a.memory.next = now.Add(savePause); !a.open(gate.Complete) {
 		a.wakeUp(a.memory.next)
 		return
 	}
@@ -88,8 +89,8 @@ func (a *Agent) remember() {
 func (a *Agent) memorise() *world.Memory {
 	m := a.world.Memory()
 	var err error
-	if m.Extensions, err = a.extensions.Remember(); err != nil {
-		a.repeats.log(a.log, slog.LevelWarn, "an extension has what cannot be written down", "err", err)
+	if m.Extensions, err = a.extensions.Save(); err != nil {
+		a.repeats.log(a.log, slog.LevelWarn, "state of an extension not encoded, snapshot written without it", "err", err)
 	}
 	return m
 }
@@ -97,18 +98,18 @@ func (a *Agent) memorise() *world.Memory {
 func (a *Agent) memorySaved(e saved) {
 	if e.err != nil {
 		a.memory.stale = true
-		a.repeats.log(a.log, slog.LevelWarn, "what the server said cannot be written down", "err", e.err)
+		a.repeats.log(a.log, slog.LevelWarn, "snapshot not written", "err", e.err)
 		return
 	}
-	a.repeats.forget("what the server said cannot be written down")
+	a.repeats.forget("snapshot not written")
 }
 
 // rememberLast writes down what changed shortly before the end.
 func (a *Agent) rememberLast() {
-	if a.cfg.Snapshot == "" || !a.memory.stale || a.memory.saving || !a.inSync() {
+	if a.cfg.Snapshot == "" || !a.memory.stale || a.memory.saving || !a.open(gate.Complete) {
 		return
 	}
 	if err := snapshot.Save(a.cfg.Snapshot, world.MemoryVersion, a.memorise(), time.Now()); err != nil {
-		a.log.Warn("what the server said cannot be written down", "err", err)
+		a.log.Warn("snapshot not written", "err", err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/observe"
+	"github.com/patchbay-sdn/patchbay/internal/report"
 	"github.com/patchbay-sdn/patchbay/internal/snapshot"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 )
@@ -38,10 +39,10 @@ func TestAFullDisk(t *testing.T) {
 		wait(time.Minute)
 		ovs.plug("A", 0, 1)
 		wait(5 * time.Minute)
-		if n := strings.Count(log.String(), "cannot be written down"); n != 1 {
+		if n := strings.Count(log.String(), "snapshot not written"); n != 1 {
 			t.Errorf("%d lines, want 1:\n%s", n, log)
 		}
-		if a.ports.told["A"].status != up {
+		if a.reports.Confirmed("A") != report.Up {
 			t.Errorf("a port plugged in meanwhile is not up:\n%s", log)
 		}
 		if err := os.Remove(dir); err != nil {
@@ -73,7 +74,7 @@ func TestASnapshotFromTheFuture(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := start(t, func(cfg *Config, _ *fakeBroker) { cfg.Snapshot = file })
-			if r.lines("remembering what the server said last") != 1 {
+			if r.lines("snapshot loaded") != 1 {
 				t.Errorf("written %s:\n%s", written, r.log)
 			}
 			_ = r.stop()
@@ -90,7 +91,7 @@ func TestAnUnfinishedSnapshot(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := start(t, func(cfg *Config, _ *fakeBroker) { cfg.Snapshot = file })
-		if r.lines("remembering what the server said last") != 1 || r.lines("unfinished snapshots of a killed agent removed files=1") != 1 {
+		if r.lines("snapshot loaded") != 1 || r.lines("unfinished snapshots removed files=1") != 1 {
 			t.Errorf("%s", r.log)
 		}
 		if _, err := os.Stat(file + ".new-123"); !errors.Is(err, fs.ErrNotExist) {

@@ -186,16 +186,18 @@ func (e faulty) Compile(o world.Object, want *pipeline.Want) {
 
 // extra is an extension that adds something to every wired port and every bridge, and an object of its own.
 type extra struct {
-	extension.Nothing
 	w     *world.World
 	wired map[string]uint32 // numbers of wired ports
 }
+
+// ownExtra names the object of its own.
+const ownExtra extension.Objects[string] = "extra"
 
 func newExtra(w *world.World) extension.Extension { return &extra{w: w, wired: map[string]uint32{}} }
 
 func (*extra) Name() string { return "extra" }
 
-func (e *extra) Settle(changed []world.Object) []world.Object {
+func (e *extra) Resolve(changed []world.Object) []world.Object {
 	for _, o := range changed {
 		if o.Kind == world.KindPort {
 			delete(e.wired, o.ID)
@@ -204,7 +206,7 @@ func (e *extra) Settle(changed []world.Object) []world.Object {
 			}
 		}
 	}
-	return []world.Object{extension.Own("extra", "thing")}
+	return []world.Object{ownExtra.Object("thing")}
 }
 
 func (e *extra) Compile(o world.Object, want *pipeline.Want) {
@@ -213,7 +215,7 @@ func (e *extra) Compile(o world.Object, want *pipeline.Want) {
 	}
 	if n := e.wired[o.ID]; o.Kind == world.KindPort && n != 0 {
 		flow(openflow.FromPort(n))
-	} else if _, ok := extension.Mine("extra", o); ok {
+	} else if _, ok := ownExtra.Key(o); ok {
 		flow(openflow.FromPort(99))
 	}
 }
@@ -227,15 +229,17 @@ type panicHistory struct {
 func newPanicHistory(t *testing.T, rnd *rand.Rand) *panicHistory {
 	h := &panicHistory{newCrashHistory(t, rnd), &faults{rnd: rand.New(rand.NewPCG(rnd.Uint64(), 4)), rarely: pick(rnd, 30, 200, 2000), counts: map[string]int{}, hit: map[string]bool{}}}
 	h.bury()
-	more := []extension.New{dvr.New, trunk.New, qos.New, newExtra}
-	h.more = nil
-	for _, m := range more {
-		h.more = append(h.more, func(w *world.World) extension.Extension { return faulty{m(w), h.faults} })
-	}
+	h.more = []extension.New{dvr.New, trunk.New, qos.New, newExtra}
 	h.life = newLife(0, func() {})
-	h.region = &region{life: h.life, truth: h.truth, spoil: h.faults.spoil, ready: func(a *Agent) { a.contained.probe = h.faults.probe }}
+	h.region = &region{life: h.life, truth: h.truth, spoil: h.faults.spoil, ready: func(a *Agent) {
+		a.contained.probe = h.faults.probe
+		for _, m := range a.extensions.Set { // fresh ones are without faults
+			g := m.Extension.(*guarded)
+			g.in.Extension = faulty{g.in.Extension, h.faults}
+		}
+		h.prepare(a)
+	}}
 	h.agent, h.session, h.cancel, h.done = startOn(t, h.cfg, h.ovs, h.region, h.dir+"/snapshot", h.more...)
-	h.more = more // fresh ones are without faults
 	h.restAndCompare()
 	return h
 }
@@ -260,11 +264,14 @@ func (h *panicHistory) restAndCompare() {
 	default:
 	}
 	s, err := h.agent.Status(h.t.Context())
+	for end := time.Now().Add(restTime); err == nil && len(s.Held) > 0; s, err = h.agent.Status(h.t.Context()) {
+		if time.Now().After(end) {
+			h.fail("still held: %+v", s.Held)
+		}
+		wait(5 * time.Second) // an event that could not be taken is over, and named for a while
+	}
 	if err != nil {
 		h.fail("status: %v", err)
-	}
-	if len(s.Held) > 0 {
-		h.fail("still held: %+v", s.Held)
 	}
 	if s.Totals.Panics != h.faults.panicked {
 		h.fail("%d panics counted, %d injected", s.Totals.Panics, h.faults.panicked)
@@ -273,12 +280,9 @@ func (h *panicHistory) restAndCompare() {
 
 // play goes from one rest to the next.
 func (h *panicHistory) play() {
-	before, owners := h.ovs.all(), map[bridgeKey]world.Object{}
-	for k := range before {
-		owners[k], _, _ = h.agent.Why(k.bridge, k.key)
-	}
+	before := h.ovs.all()
 	base, baseTruth := h.ovs.clone(), h.truth.clone()
-	h.watch.begin(h.ovs)
+	h.begin(before)
 	h.strike(true)
 	changes := []change{h.drawChange()}
 	if h.rnd.IntN(2) == 0 {
@@ -308,15 +312,13 @@ func (h *panicHistory) play() {
 	wait(time.Duration(h.rnd.IntN(2000)) * time.Millisecond)
 	h.restAndCompare()
 	steady, may := h.right(before, base, baseTruth, changes)
-	h.shut(steady, may, owners, changes)
-	if !h.comesUnderFilters(baseTruth) {
-		h.neverEmpty(before, steady)
-	}
-	h.neverOpen(may)
+	h.shut(steady, may, changes)
+	h.neverEmpty(before, steady, h.comesUnderFilters(baseTruth), h.fromStrangers(baseTruth, changes))
+	h.neverOpen(may, baseTruth)
 }
 
 // shut allows for ports that became something else while something was injected into them.
-func (h *panicHistory) shut(steady map[bridgeKey]openflow.Entry, may map[string]bool, owners map[bridgeKey]world.Object, changes []change) {
+func (h *panicHistory) shut(steady map[bridgeKey]openflow.Entry, may map[string]bool, changes []change) {
 	changed := func(o world.Object) bool {
 		return o.Kind == world.KindPort && slices.ContainsFunc(changes, func(c change) bool { return strings.HasSuffix(c.name, " "+o.ID) })
 	}
@@ -328,7 +330,8 @@ func (h *panicHistory) shut(steady map[bridgeKey]openflow.Entry, may map[string]
 		}
 		return false
 	}
-	maps.DeleteFunc(steady, func(k bridgeKey, _ openflow.Entry) bool { return changed(owners[k]) && hit(owners[k]) })
+	maps.DeleteFunc(steady, func(k bridgeKey, _ openflow.Entry) bool { return changed(h.owners[k]) && hit(h.owners[k]) })
+	names := h.ovs.numbering(nil)
 	for id := range h.truth.ports {
 		for _, n := range h.ovs.numbers(id) {
 			f := openflow.Flow{Cookie: pipeline.Cookie, Priority: 2, Match: openflow.Match{openflow.FromPort(uint32(n))}}
@@ -336,7 +339,7 @@ func (h *panicHistory) shut(steady map[bridgeKey]openflow.Entry, may map[string]
 			if err != nil {
 				h.t.Fatal(err)
 			}
-			for _, p := range pieces(e) {
+			for _, p := range names.pieces(e) {
 				may[p] = true
 			}
 		}

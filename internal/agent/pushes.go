@@ -126,7 +126,7 @@ func (a *Agent) takePushes(ctx context.Context) {
 		a.receive(ctx, m)
 	}
 	rest := pushRest
-	if time.Since(a.lastPlug) < plugWindow && a.pushes.len() >= floodFrom {
+	if time.Since(a.timelines.lastPlug) < plugWindow && a.pushes.len() >= floodFrom {
 		rest = pushRestPlug
 	}
 	a.pushes.rest(rest)
@@ -186,7 +186,7 @@ func (a *Agent) messagesDropped(d droppedMessages) {
 	if d.count == 0 {
 		return
 	}
-	const large, unreadable = "message too large, dropped; resyncing", "unreadable message dropped"
+	const large, unreadable = "message too large, dropped; resyncing", "AMQP message cannot be decoded, dropped"
 	msg := unreadable
 	if d.large > 0 {
 		msg = large

@@ -125,7 +125,7 @@ func TestDroppedMessages(t *testing.T) {
 			r.broker.onEvent(messaging.Dropped{Exchange: "x_fanout", Err: fmt.Errorf("no message at byte %d", i)})
 		}
 		wait(10 * time.Second)
-		if n := r.lines("unreadable message dropped"); n == 0 || n > maxReasons+1 {
+		if n := r.lines("AMQP message cannot be decoded, dropped"); n == 0 || n > maxReasons+1 {
 			t.Errorf("%d lines about unreadable messages", n)
 		}
 		if r.lines("resyncing") != 0 {
@@ -156,7 +156,7 @@ func TestReasonsAreBounded(t *testing.T) {
 			_, _ = r.broker.service.Handler(t.Context(), &messaging.Message{Topic: fmt.Sprint("neutron-vo-Port-1.", i), Method: "push", Args: []byte(`{"resource_list":[]}`)})
 		}
 		wait(time.Second)
-		if n := r.lines("message not understood"); n != maxReasons+1 {
+		if n := r.lines("RPC message cannot be decoded"); n != maxReasons+1 {
 			t.Errorf("%d lines about 1000 messages with a reason each, want %d", n, maxReasons+1)
 		}
 		_ = r.stop()

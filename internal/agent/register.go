@@ -58,10 +58,9 @@ func (a *Agent) tryRegister(ctx context.Context) (registered, error) {
 	if err != nil {
 		return registered{}, err
 	}
-	also := a.extensions.Listens()
-	listen := slices.Concat(kinds(), also.Kinds)
+	listen := slices.Concat(kinds(), a.extensions.Kinds())
 	slices.Sort(listen)
-	topics := append(neutron.Topics(versions, a.cfg.Configurations.L2Population, slices.Compact(listen)...), also.Topics...)
+	topics := append(neutron.Topics(versions, a.cfg.Configurations.L2Population, slices.Compact(listen)...), a.extensions.Topics()...)
 	if err := a.broker.Serve(ctx, messaging.Service{Topics: topics, Handler: a.take}); err != nil {
 		return registered{}, err
 	}

@@ -3,11 +3,10 @@
 package agent
 
 import (
-	"maps"
 	"math/rand/v2"
-	"slices"
 	"time"
 
+	"github.com/patchbay-sdn/patchbay/internal/pace"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 )
 
@@ -18,11 +17,8 @@ import (
 // more of them than the bucket lets through. What is known stays in force meanwhile. What is not known, such as a port that
 // was just plugged in, is not part of a check: it is asked for and reported at once, whatever else goes on.
 type resyncing struct {
-	at     time.Time // of the next check; zero when none is due
-	bucket bucket
-	// networks have forwarding entries that the server is to send again. Only the report of a port makes it do so.
-	networks map[world.SegmentKey]bool
-	count    int // of checks, to tell a report from before one
+	at     time.Time   // of the next check; zero when none is due
+	bucket pace.Bucket // of tokens for calls of a check, see packages pull and report
 }
 
 // spread is the time over which hosts that missed something at the same moment begin to check. It leaves most of the five
@@ -49,11 +45,8 @@ func (a *Agent) beginResync() {
 	a.resyncing.at = time.Time{}
 	a.seen.totals.Resyncs++
 	a.world.Doubt()
-	a.extensions.doubt()
-	a.swept = false // what is not confirmed goes then
-	for _, t := range a.cfg.World.TunnelTypes {
-		a.tunnels[t] = tunnelUnsynced
-	}
+	a.extensions.resync()
+	a.dataplane.PruneAgain() // what is not confirmed goes then
 	a.refreshNetworks()
 }
 
@@ -62,89 +55,12 @@ func (a *Agent) refreshNetworks() {
 	if !a.cfg.World.L2Population {
 		return
 	}
-	a.resyncing.count++
 	a.syncedAt = time.Time{}
-	for _, s := range a.world.Segments() {
+	var networks []world.SegmentKey
+	for _, s := range a.world.Segments.All() {
 		if s.Tunnelled() {
-			a.resyncing.networks[s.Key] = true
+			networks = append(networks, s.Key)
 		}
 	}
+	a.reports.Resync(networks...)
 }
-
-// refreshers are ports to be reported once more because of their networks: one a network will do.
-func (a *Agent) refreshers(now time.Time) []string {
-	if len(a.resyncing.networks) == 0 {
-		return nil
-	}
-	var ids []string
-	taken := map[world.SegmentKey]bool{}
-	for _, id := range slices.Sorted(maps.Keys(a.ports.told)) {
-		p := a.world.Port(id)
-		if p == nil || p.Wiring.State != world.Wired || a.ports.told[id].status != up || a.ports.told[id].vif != p.VIF.Interface ||
-			taken[p.Wiring.Segment] || !a.resyncing.networks[p.Wiring.Segment] {
-			continue
-		}
-		taken[p.Wiring.Segment] = true
-		if a.ports.onWay[id] {
-			continue
-		}
-		if a.ports.retries.waiting(id, now) {
-			a.wakeUp(a.ports.retries[id].at)
-			continue
-		}
-		if len(ids) < a.cfg.PortsPerReport {
-			ids = append(ids, id)
-		}
-	}
-	if len(taken) == 0 {
-		clear(a.resyncing.networks) // the reports of their ports are still to come, and will do it
-	}
-	return ids
-}
-
-// refreshed takes that the server was asked for the forwarding entries of the ports' networks, unless that was before news
-// were missed. A port may be gone since.
-func (a *Agent) refreshed(e toldAbout, failed map[string]bool) {
-	if e.count != a.resyncing.count {
-		return
-	}
-	for _, id := range e.update.Up {
-		if !failed[id] {
-			delete(a.resyncing.networks, e.at[id].segment)
-		}
-	}
-}
-
-// mayCheck takes a token for one question of a check, or has the loop come back when there is one.
-func (a *Agent) mayCheck(now time.Time) bool {
-	if a.resyncing.bucket.take(now) {
-		return true
-	}
-	a.wakeUp(a.resyncing.bucket.next())
-	return false
-}
-
-// bucket holds tokens: so many at first, and then as many as drip into it.
-type bucket struct {
-	full time.Time // when it will be full again
-}
-
-const (
-	bucketSize = 10                     // questions at once
-	dripEvery  = 100 * time.Millisecond // and then one each
-)
-
-// take takes a token if there is one.
-func (b *bucket) take(now time.Time) bool {
-	if now.Before(b.next()) {
-		return false
-	}
-	if b.full.Before(now) {
-		b.full = now
-	}
-	b.full = b.full.Add(dripEvery)
-	return true
-}
-
-// next is from when on there is a token.
-func (b *bucket) next() time.Time { return b.full.Add(-(bucketSize - 1) * dripEvery) }

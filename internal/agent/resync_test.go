@@ -14,9 +14,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/patchbay-sdn/patchbay/internal/gate"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/observe"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+	"github.com/patchbay-sdn/patchbay/internal/pace"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 	"github.com/patchbay-sdn/patchbay/openflow"
@@ -105,7 +107,7 @@ func TestOneHostAfterAGap(t *testing.T) {
 			count.reset()
 			gap()
 			wait(5 * time.Second)
-			if !a.world.Complete() {
+			if !answeredAll(a) {
 				t.Errorf("%s: not checked after five seconds", what)
 			}
 			total, busiest := count.total()
@@ -114,7 +116,7 @@ func TestOneHostAfterAGap(t *testing.T) {
 			if want := map[string]int{"Port": 3, "SecurityGroup": 3, "members": 25}; !maps.Equal(count.kinds, want) {
 				t.Errorf("%s: %v, want %v", what, count.kinds, want)
 			}
-			if busiest > bucketSize || count.most > 2 {
+			if busiest > pace.BucketSize || count.most > 2 {
 				t.Errorf("%s: %d calls in a tenth of a second, %d on their way", what, busiest, count.most)
 			}
 		}
@@ -185,7 +187,7 @@ func TestAThousandHostsAfterAGap(t *testing.T) {
 		}
 		t.Logf("%d hosts: %d calls, by second %v, at most %d in a tenth of a second, %d on their way: %v", hosts, total, seconds, busiest, count.most, count.kinds)
 		for _, a := range agents {
-			if !a.world.Complete() {
+			if !answeredAll(a) {
 				t.Fatal("a host is not checked after five seconds")
 			}
 		}
@@ -221,8 +223,8 @@ func TestForwardingEntriesAreAskedForOnceANetwork(t *testing.T) {
 		r.said()
 		a.inbox.put(reported{status: neutron.StatusRevived})
 		wait(time.Minute)
-		if got, want := r.said(), []string{"refresh [1 2]"}; !slices.Equal(got, want) || !a.inSync() {
-			t.Errorf("revived: %v, want %v; in sync %v", got, want, a.inSync())
+		if got, want := r.said(), []string{"refresh [1 2]"}; !slices.Equal(got, want) || !a.open(gate.Complete) {
+			t.Errorf("revived: %v, want %v; in sync %v", got, want, a.open(gate.Complete))
 		}
 	})
 }
@@ -337,27 +339,4 @@ func (r *reports) Call(ctx context.Context, t messaging.Target, method string, a
 		}
 	}
 	return r.region.Call(ctx, t, method, args, result)
-}
-
-func TestBucket(t *testing.T) {
-	now := time.Now()
-	var b bucket
-	for i := range bucketSize {
-		if !b.take(now) {
-			t.Fatalf("no token %d", i)
-		}
-	}
-	if b.take(now) || b.take(now.Add(dripEvery/2)) {
-		t.Error("a token too many")
-	}
-	if next := b.next(); next.Sub(now) != dripEvery || !b.take(next) || b.take(next) {
-		t.Errorf("the next token after %s", next.Sub(now))
-	}
-	got := 0
-	for later := now.Add(time.Hour); b.take(later); {
-		got++
-	}
-	if got != bucketSize {
-		t.Errorf("%d tokens after an hour", got)
-	}
 }

@@ -9,33 +9,35 @@ import (
 	"slices"
 	"time"
 
+	"github.com/patchbay-sdn/patchbay/internal/dataplane"
 	"github.com/patchbay-sdn/patchbay/internal/inspect"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+	"github.com/patchbay-sdn/patchbay/internal/pull"
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
 
 // seen is what is kept only to be shown: nothing is decided by it. It is owned by the loop.
 type seen struct {
-	began     time.Time
-	synced    time.Time // when everything was as wanted for the first time, and the server knew
-	sw        inspect.Peer
-	broker    inspect.Peer
-	server    inspect.Peer
-	release   string
-	totals    inspect.Totals
-	durations []uint64 // of ports that were wired, by bucket
+	began   time.Time
+	synced  time.Time // when everything was as wanted for the first time, and the server knew
+	sw      inspect.Peer
+	broker  inspect.Peer
+	server  inspect.Peer
+	release string
+	totals  inspect.Totals
 
 	unverified bool   // the broker may be anybody
 	warned     string // the version of the switch whose holes are in the log
 }
 
+// newSeen returns the figures of an agent that starts, with the upper bounds of the histograms in seconds.
 func newSeen() seen {
-	return seen{began: time.Now(), durations: make([]uint64, len(wiredBuckets()))}
+	return seen{began: time.Now(), totals: inspect.Totals{
+		Wired: inspect.NewHistogram(.1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120),
+		Apply: inspect.NewHistogram(.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10),
+	}}
 }
-
-// wiredBuckets are the upper bounds, in seconds, by which the time to wire a port is counted.
-func wiredBuckets() []float64 { return []float64{.1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120} }
 
 // turned counts a turn of the loop.
 func (s *seen) turned(took time.Duration) {
@@ -47,22 +49,7 @@ func (s *seen) turned(took time.Duration) {
 // wired counts a port that the server now knows to be up.
 func (s *seen) wired(l *timeline, now time.Time) {
 	l.reported = now
-	took := now.Sub(l.plugged).Seconds()
-	s.totals.Wired.Count++
-	s.totals.Wired.Seconds += took
-	for i, bound := range wiredBuckets() {
-		if took <= bound {
-			s.durations[i]++ // each bucket counts those below, too
-		}
-	}
-}
-
-func (s *seen) histogram() inspect.Histogram {
-	h := s.totals.Wired
-	for i, bound := range wiredBuckets() {
-		h.Buckets = append(h.Buckets, inspect.Bucket{Below: bound, Count: s.durations[i]})
-	}
-	return h
+	s.totals.Wired.Observe(now.Sub(l.plugged))
 }
 
 func found(p *inspect.Peer, detail string) {
@@ -100,7 +87,7 @@ func (a *Agent) note(e any) {
 		a.counted(e.err)
 		if e.err != nil {
 			gone(&a.seen.server, e.err)
-			a.recorder.put(note{kind: kindReport, what: "state report failed", detail: e.err.Error()})
+			a.recorder.put(note{kind: kindReport, what: "report_state failed", detail: e.err.Error()})
 		} else {
 			found(&a.seen.server, a.seen.release)
 		}
@@ -110,44 +97,47 @@ func (a *Agent) note(e any) {
 			what = "connection lost to bridge"
 		}
 		a.recorder.put(note{kind: kindFlows, what: what, subject: e.bridge, detail: errorText(e.link.Err)})
-	case dumped:
-		a.recorder.put(note{kind: kindFlows, what: "flows read from bridge", subject: e.bridge, n: len(e.entries), detail: errorText(e.err)})
+	case dataplane.Reading:
+		a.recorder.put(note{kind: kindFlows, what: "flows read from bridge", subject: e.Bridge, n: len(e.Flows), detail: errorText(e.Err)})
 	case observed:
-		a.recorder.put(note{kind: kindFlows, what: "flows changed by others on bridge", subject: e.bridge, n: len(e.updates)})
-	case *plan:
-		a.notePlan(e)
-	case askedAbout:
-		a.counted(e.err)
-		a.recorder.put(note{kind: kindReply, what: "the server tells about ports", n: len(e.found), subject: single(e.ids), detail: errorText(e.err)})
-	case toldAbout:
-		a.counted(e.err)
-		a.noteTold(e)
-	case databaseAsked:
-		a.counted(e.err)
-		a.recorder.put(note{kind: kindReply, what: "the server is asked whether it has its database", detail: errorText(e.err)})
-	case synced:
-		a.counted(e.err)
-		a.recorder.put(note{kind: kindReply, what: "the server tells the tunnel endpoints of type " + e.tunnelType, n: len(e.tunnels), detail: errorText(e.err)})
-	case itemsAnswered:
-		a.counted(e.err)
-		a.recorder.put(note{
-			kind: kindReply, what: "the server tells about " + e.items[0].String(), n: len(e.items), detail: errorText(e.err), took: e.took,
-		})
+		a.recorder.put(note{kind: kindFlows, what: "flows changed by another program on bridge", subject: e.bridge, n: len(e.updates)})
+	case *dataplane.Round:
+		a.noteRound(e)
 	case pulled:
 		a.counted(e.err)
-		a.recorder.put(note{
-			kind: kindReply, what: "the server tells about " + string(e.errands[0].kind), n: len(e.errands), subject: single(e.ids()), detail: errorText(e.err),
-		})
-	case taskEnded:
+		a.notePulled(e)
+	case portsReported:
+		a.counted(e.err)
+		a.notePortsReported(e)
+	case databaseAsked:
+		a.counted(e.err)
+		a.recorder.put(note{kind: kindReply, what: "bulk_pull to check the database of neutron-server", detail: errorText(e.err)})
+	case called:
 		a.counted(e.err)
 		a.recorder.put(note{
-			kind: kindReply, what: "extension " + a.extensions.Set[e.errand.extension].Name() + " has done: " + e.errand.id, detail: errorText(e.err),
+			kind: kindReply, what: "extension " + a.extensions.Set[e.extension].Name() + " called " + e.key.String(), detail: errorText(e.err),
 		})
-	case unmarked:
-		if e.released > 0 {
-			a.recorder.put(note{kind: kindConntrack, what: "connections released", n: e.released})
+	case connectionsReleased:
+		if e.n > 0 {
+			a.recorder.put(note{kind: kindConntrack, what: "conntrack marks cleared", n: e.n})
 		}
 	}
+}
+
+func (a *Agent) notePulled(e pulled) {
+	ids := e.batch.IDs
+	n := note{kind: kindReply, n: len(ids), detail: errorText(e.err)}
+	switch e.batch.Owner {
+	case pull.Ports:
+		n.what, n.n, n.subject = "bulk_pull of ports", len(e.ports), single(ids)
+	case pull.Filters:
+		n.what, n.took = "bulk_pull of "+string(e.batch.Kind)+" "+ids[0], e.took
+	case pull.Tunnels:
+		n.what, n.n = "tunnel_sync of type "+ids[0], len(e.tunnels)
+	default:
+		n.what, n.subject = "bulk_pull of "+string(e.batch.Kind), single(ids)
+	}
+	a.recorder.put(n)
 }
 
 // single is the one id of a list, or nothing.
@@ -185,50 +175,51 @@ func (a *Agent) noteBroker(e messaging.Event) {
 		gone(&a.seen.broker, e.Err)
 	case messaging.ConnectFailed:
 		gone(&a.seen.broker, e.Err)
-		a.recorder.put(note{kind: kindBroker, what: "cannot connect to " + e.Addr, detail: errorText(e.Err)})
+		a.recorder.put(note{kind: kindBroker, what: "connection failed to", subject: e.Addr, detail: errorText(e.Err)})
 	}
 }
 
-func (a *Agent) notePlan(p *plan) {
+func (a *Agent) noteRound(r *dataplane.Round) {
 	t := &a.seen.totals
-	t.Rounds++
-	t.RoundSeconds += p.took.Seconds()
+	t.Apply.Observe(r.Took)
 	failed := error(nil)
-	for _, err := range p.rowErrs {
+	for _, err := range r.RowErrs {
 		if err != nil {
 			failed = err
 			t.RowsFailed++
 		}
 	}
-	if len(p.txs) > 0 {
-		n := note{kind: kindRows, what: "rows written", n: len(p.txs), detail: errorText(failed), took: p.took}
-		if len(p.owners) == 1 {
-			n.subject = p.owners[0].ID
+	if len(r.Rows) > 0 {
+		n := note{kind: kindRows, what: "rows written", n: len(r.Rows), detail: errorText(failed), took: r.Took}
+		if len(r.Owners) == 1 {
+			n.subject = r.Owners[0].ID
 		}
 		a.recorder.put(n)
 	}
-	for _, b := range p.bundles {
-		n := note{kind: kindFlows, what: "flows written to bridge", n: len(b.changes), subject: b.name, took: p.took}
-		if b.err != nil {
-			n.what, n.detail = "flows refused by bridge", b.err.Error()
+	for _, b := range r.Bundles {
+		n := note{kind: kindFlows, what: "flows written to bridge", n: len(b.Changes), subject: b.Bridge, took: r.Took}
+		if b.Err != nil {
+			n.what, n.detail = "flows rejected by bridge", b.Err.Error()
 			t.FlowsRefused++
-		} else {
-			a.bridge(b.name).changed += uint64(len(b.changes))
 		}
+		failed = cmp.Or(failed, b.Err)
 		a.recorder.put(n)
+	}
+	if failed != nil {
+		t.ApplyFailed++
 	}
 }
 
-func (a *Agent) noteTold(e toldAbout) {
+func (a *Agent) notePortsReported(e portsReported) {
 	detail := errorText(e.err)
-	for _, id := range e.update.Up {
+	for _, id := range e.batch.Update.Up {
 		a.recorder.put(note{kind: kindReport, what: "reported up: port", subject: id, detail: detail})
 	}
-	for _, id := range e.update.Down {
+	for _, id := range e.batch.Update.Down {
 		a.recorder.put(note{kind: kindReport, what: "reported down: port", subject: id, detail: detail})
 	}
-	if e.off != "" {
-		a.recorder.put(note{kind: kindReport, what: "reported switched off: port", subject: e.off, detail: detail})
+	if e.batch.AdminDown != "" {
+		a.recorder.put(note{kind: kindReport, what: "reported admin down: port", subject: e.batch.AdminDown, detail: detail})
 	}
 }
 
@@ -239,7 +230,7 @@ func (a *Agent) noteSwitch(b *ovsdb.Batch) {
 		return
 	}
 	found(&a.seen.sw, "")
-	a.recorder.put(note{kind: kindSwitch, what: "rows changed in the switch's database", n: b.Len()})
+	a.recorder.put(note{kind: kindSwitch, what: "rows changed in OVSDB", n: b.Len()})
 }
 
 // notePlugged counts ports that came without isolation while the agent ran. Whoever plugs such a port in lets it hear every
@@ -258,8 +249,7 @@ func (a *Agent) notePlugged(b *ovsdb.Batch) {
 				continue
 			}
 			if a.seen.totals.PluggedOpen++; a.seen.totals.PluggedOpen == 1 {
-				a.log.Warn("port plugged in without isolation: it hears every network of the host until the agent's first write. "+
-					"Set isolate_vif = true in [os_vif_ovs] of nova.conf", "interface", i.Name)
+				a.log.Warn("port plugged in without isolation: set isolate_vif = true in [os_vif_ovs] of nova.conf", "interface", i.Name)
 			}
 		}
 	}
@@ -291,7 +281,7 @@ func (a *Agent) noteMessage(decoded any) {
 	case *neutron.TunnelUpdate:
 		n.what, n.detail = "tunnel endpoint announced", d.Type+" "+d.IP.String()
 	case *neutron.TunnelDelete:
-		n.what, n.detail = "tunnel endpoint taken back", d.Type+" "+d.IP.String()
+		n.what, n.detail = "tunnel endpoint deleted", d.Type+" "+d.IP.String()
 	case *neutron.FDBAdd:
 		n.what, n.n = "forwarding entries added for networks", len(d.Networks)
 	case *neutron.FDBRemove:
@@ -299,14 +289,14 @@ func (a *Agent) noteMessage(decoded any) {
 	case *neutron.FDBChange:
 		n.what, n.n = "forwarding entries changed for networks", len(d.Networks)
 	default:
-		n.what = "message that needs nothing done"
+		n.what = "message without effect"
 	}
 	a.recorder.put(n)
 }
 
 // noteDecision takes down what was decided about a port, if that is new.
 func (a *Agent) noteDecision(id string) {
-	p, l := a.world.Port(id), a.ports.lines[id]
+	p, l := a.world.Port(id), a.timelines.of[id]
 	if p == nil {
 		a.recorder.put(note{kind: kindPort, what: "unplugged", subject: id})
 		return

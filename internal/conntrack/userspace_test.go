@@ -4,86 +4,31 @@ package conntrack
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
+
+	"github.com/patchbay-sdn/patchbay/internal/fake"
 )
 
-// fakeSwitch answers at a control socket; what it was asked stands in asked, separated by spaces.
-type fakeSwitch struct {
-	mu    sync.Mutex
-	asked []string
-}
-
-func (f *fakeSwitch) requests() []string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.Clone(f.asked)
-}
-
 // newFake returns a Remover whose switch answers as told: a text, or an error.
-func newFake(t *testing.T, answer func(args []string) (string, error)) (Remover, *fakeSwitch) {
+func newFake(t *testing.T, answer func(args []string) (string, error)) (Remover, *fake.Control) {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(dir+"/ovs-vswitchd.pid", []byte("17\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("unix", dir+"/ovs-vswitchd.17.ctl")
+	f, err := fake.NewControl(dir, answer)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fakeSwitch{}
-	var wg sync.WaitGroup
-	t.Cleanup(func() { _ = l.Close(); wg.Wait() })
-	wg.Go(func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			wg.Go(func() { defer func() { _ = conn.Close() }(); f.serve(conn, answer) })
-		}
-	})
+	t.Cleanup(f.Close)
 	r, err := New("netdev", dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r, f
-}
-
-func (f *fakeSwitch) serve(conn net.Conn, answer func(args []string) (string, error)) {
-	for dec := json.NewDecoder(conn); ; {
-		var request struct {
-			Method string   `json:"method"`
-			Params []string `json:"params"`
-			ID     any      `json:"id"`
-		}
-		if dec.Decode(&request) != nil {
-			return
-		}
-		args := append([]string{request.Method}, request.Params...)
-		f.mu.Lock()
-		f.asked = append(f.asked, strings.Join(args, " "))
-		f.mu.Unlock()
-		reply := map[string]any{"id": request.ID, "error": nil, "result": nil}
-		if args[0] == commandVersion {
-			reply["result"] = "ovs-vswitchd (Open vSwitch) 3.1.0\n"
-		} else if text, err := answer(args); err != nil {
-			reply["error"] = err.Error()
-		} else {
-			reply["result"] = text
-		}
-		if json.NewEncoder(conn).Encode(reply) != nil {
-			return
-		}
-	}
 }
 
 func line(host, zone int, mark string) string {
@@ -124,7 +69,7 @@ func TestRemoveMarked(t *testing.T) {
 			if n != 499 || err != nil {
 				t.Fatalf("removed %d, %v", n, err)
 			}
-			asked := f.requests()
+			asked := f.Asked()
 			asked = slices.Delete(asked, 1, 2) // the version
 			if asked[0] != commandDump+" netdev@ovs-netdev zone=5" {
 				t.Errorf("asked %s", asked[0])
@@ -152,7 +97,7 @@ func TestFlushZoneNamesNothingElse(t *testing.T) {
 	if err := r.FlushZone(t.Context(), 9); err != nil {
 		t.Fatal(err)
 	}
-	if asked := f.requests(); len(asked) != 1 || asked[0] != commandFlush+" netdev@ovs-netdev zone=9" {
+	if asked := f.Asked(); len(asked) != 1 || asked[0] != commandFlush+" netdev@ovs-netdev zone=9" {
 		t.Fatalf("asked %q", asked)
 	}
 }
@@ -166,7 +111,7 @@ func TestUnknownLine(t *testing.T) {
 		return "", nil
 	})
 	n, err := removeMarked(t.Context(), r, 5)
-	if n != 2 || err == nil || !strings.Contains(err.Error(), "gibberish") || len(f.requests()) != 4 {
+	if n != 2 || err == nil || !strings.Contains(err.Error(), "gibberish") || len(f.Asked()) != 4 {
 		t.Fatalf("removed %d, %v", n, err)
 	}
 }

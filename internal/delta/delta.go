@@ -37,7 +37,7 @@ type Tracker struct {
 	left map[of.Key]world.Object
 	// learned are flows that the switch made itself, by an action of an agent's flow.
 	learned map[of.Key]bool
-	// disturbed are flows that somebody else changed since the last Changes; unsure: one of them was in these.
+	// disturbed are flows that somebody else changed since Sent; unsure: one of them was sent.
 	disturbed map[of.Key]bool
 	unsure    bool
 }
@@ -111,7 +111,7 @@ func (t *Tracker) drop(k of.Key, owner world.Object) {
 
 // Have takes a complete dump of the bridge.
 func (t *Tracker) Have(entries []of.Entry) {
-	t.known = true
+	t.known, t.unsure = true, false
 	t.have = make(map[of.Key]of.Entry, len(entries))
 	clear(t.stale)
 	clear(t.dirty)
@@ -183,14 +183,10 @@ func (t *Tracker) Changes() []Change {
 	if !t.known {
 		return nil
 	}
-	clear(t.disturbed)
 	var adds, deletes []Change
 	for k := range t.dirty {
-		claims, have := t.want[k], t.have[k]
-		switch {
-		case len(claims) == 0 && have.IsZero(), len(claims) > 0 && same(claims[0].entry, have):
-			delete(t.dirty, k)
-			delete(t.left, k)
+		switch claims := t.want[k]; {
+		case t.asWanted(k):
 		case len(claims) == 0:
 			deletes = append(deletes, Change{Key: k, Owner: t.left[k]})
 		default:
@@ -203,7 +199,30 @@ func (t *Tracker) Changes() []Change {
 	return append(adds, deletes...)
 }
 
-// Done says that the last Changes were applied.
+// asWanted returns whether a flow is there as wanted, or neither wanted nor there.
+func (t *Tracker) asWanted(k of.Key) bool {
+	claims, have := t.want[k], t.have[k]
+	if len(claims) == 0 {
+		return have.IsZero()
+	}
+	return same(claims[0].entry, have)
+}
+
+// Sent says that Changes, or a part of them, are on their way from now on.
+func (t *Tracker) Sent() {
+	clear(t.disturbed)
+	if !t.known {
+		return
+	}
+	for k := range t.dirty {
+		if t.asWanted(k) {
+			delete(t.dirty, k)
+			delete(t.left, k)
+		}
+	}
+}
+
+// Done says that changes were applied that were sent last.
 func (t *Tracker) Done(changes []Change) {
 	for _, c := range changes {
 		if t.disturbed[c.Key] {

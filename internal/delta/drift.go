@@ -52,9 +52,5 @@ func (t *Tracker) Observe(u of.FlowUpdate, ours func(of.Entry) bool) (Drift, boo
 	return Drift{}, false
 }
 
-// Unsure says, once, that somebody changed a flow while we were changing it too: only a new dump tells who was last.
-func (t *Tracker) Unsure() bool {
-	unsure := t.unsure
-	t.unsure = false
-	return unsure
-}
+// Unsure says that somebody changed a flow while we were changing it too: only a new dump tells who was last.
+func (t *Tracker) Unsure() bool { return t.unsure }

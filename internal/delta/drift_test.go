@@ -24,6 +24,7 @@ func settledTracker(t *testing.T) *Tracker {
 	if c := tr.Changes(); len(c) != 0 {
 		t.Fatalf("changes %v", texts(c))
 	}
+	tr.Sent()
 	return tr
 }
 
@@ -55,6 +56,7 @@ func TestDrift(t *testing.T) {
 				t.Fatalf("drift %v: %+v", ok, d)
 			}
 			c := tr.Changes()
+			tr.Sent()
 			if tt.undo == "" {
 				if len(c) != 0 {
 					t.Errorf("changes %v", texts(c))
@@ -77,13 +79,19 @@ func TestCrossingChanges(t *testing.T) {
 	tr := settledTracker(t)
 	tr.Want(object("a"), []Flow{{Entry: entry(t, "table=0,priority=2,cookie=0x11,in_port=1,actions=NORMAL")}})
 	c := tr.Changes()
+	tr.Sent()
 	tr.Observe(update(t, of.FlowDeleted, "table=0,priority=2,cookie=0x11,in_port=1,actions=drop"), marked)
+	if len(tr.Changes()) != 1 { // asking for them changes nothing
+		t.Error("nothing left to do")
+	}
 	tr.Done(c)
-	if !tr.Unsure() {
-		t.Error("sure of what cannot be known")
+	for range 2 { // also when asked again
+		if !tr.Unsure() {
+			t.Error("sure of what cannot be known")
+		}
 	}
 	tr.Have(nil)
-	if c := tr.Changes(); len(c) != 1 {
+	if c := tr.Changes(); len(c) != 1 || tr.Unsure() {
 		t.Errorf("changes %v", texts(c))
 	}
 }

@@ -93,11 +93,18 @@ func (m *Meters) Changes() (in, out []MeterChange) {
 	for _, id := range slices.Sorted(maps.Keys(m.gone)) {
 		if _, there := m.have[id]; there {
 			out = append(out, MeterChange{MeterMod: of.MeterMod{Command: of.Delete, Meter: of.MeterDesc{ID: id}}})
-		} else {
-			delete(m.gone, id)
 		}
 	}
 	return in, out
+}
+
+// Sent says that Changes, or a part of them, are on their way from now on.
+func (m *Meters) Sent() {
+	for id := range m.gone {
+		if _, there := m.have[id]; m.known && !there {
+			delete(m.gone, id)
+		}
+	}
 }
 
 // sameMeter compares meters by what they do.

@@ -27,13 +27,12 @@ func (t *Tracker) Counts() Counts {
 	c.Present = len(t.have)
 	missing, doomed := 0, 0
 	for k := range t.dirty {
-		claims, have := t.want[k], t.have[k]
 		switch {
-		case len(claims) == 0 && have.IsZero(), len(claims) > 0 && same(claims[0].entry, have):
+		case t.asWanted(k):
 			continue
-		case len(claims) == 0:
+		case len(t.want[k]) == 0:
 			doomed++
-		case have.IsZero():
+		case t.have[k].IsZero():
 			missing++
 		}
 		c.Pending++

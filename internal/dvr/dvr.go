@@ -6,7 +6,7 @@
 // that a router sends leave the host with an address of the host's own (its router address, which the server gives out)
 // as their sender, and where they arrive the gateway's takes its place again. Requests for the gateway stay on the host.
 //
-// It is an extension (see package extension and docs/extensions.md), loaded by [agent] enable_distributed_routing. Its inputs
+// It is an extension (see package extension and docs/tutorial/first-extension.md), loaded by [agent] enable_distributed_routing. Its inputs
 // are the ports of the world, the router addresses of all hosts, and for a subnet whose gateway is not on this host the
 // gateway's address. Its outputs are flows: flows.go has them all. It asks the server as little as it can: what ports of a
 // subnet are here, and the address of a gateway that is here, the world knows.
@@ -14,13 +14,10 @@ package dvr
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
@@ -31,7 +28,6 @@ const name = "dvr"
 
 // routing is the extension.
 type routing struct {
-	extension.Nothing
 	w *world.World
 
 	mac     neutron.MAC          // this host's router address; zero until the server has said it
@@ -78,8 +74,11 @@ func New(w *world.World) extension.Extension {
 // Name implements extension.Extension.
 func (*routing) Name() string { return name }
 
-// Cast implements extension.Extension.
-func (r *routing) Cast(method string, args []byte) error {
+// Topics implements extension.CastHandler: every agent has the topic already.
+func (*routing) Topics() []string { return nil }
+
+// OnCast implements extension.CastHandler.
+func (r *routing) OnCast(method string, args []byte) error {
 	if method != "dvr_mac_address_update" {
 		return nil
 	}
@@ -128,19 +127,32 @@ func (r *routing) setMAC(mac neutron.MAC) {
 	}
 }
 
-// host is the object of another host's router address.
-func host(mac neutron.MAC) world.Object { return extension.Own(name, mac.String()) }
+// own names the extension's own objects: the router addresses of other hosts.
+const own extension.Objects[string] = name
 
-// Doubt implements extension.Extension.
-func (r *routing) Doubt() {
+// host returns the object of another host's router address.
+func host(mac neutron.MAC) world.Object { return own.Object(mac.String()) }
+
+// hostMAC returns the router address that an object is about, if it is one of these.
+func hostMAC(o world.Object) (mac neutron.MAC, ok bool) {
+	text, ok := own.Key(o)
+	if !ok {
+		return mac, false
+	}
+	mac, err := neutron.ParseMAC(text)
+	return mac, err == nil
+}
+
+// Resync implements extension.Resyncer.
+func (r *routing) Resync() {
 	r.current = false
 	for _, s := range r.subnets {
 		s.answered = false
 	}
 }
 
-// Settle implements extension.Extension.
-func (r *routing) Settle(changed []world.Object) []world.Object {
+// Resolve implements extension.Extension.
+func (r *routing) Resolve(changed []world.Object) []world.Object {
 	touched := map[string]bool{}
 	for _, o := range changed {
 		switch o.Kind {
@@ -201,7 +213,7 @@ func (r *routing) roleOf(p *world.Port) role {
 	if p == nil || p.Wiring.State != world.Wired || p.Details == nil || len(p.Details.FixedIPs) == 0 {
 		return role{}
 	}
-	if s := r.w.Segment(p.Wiring.Segment); s == nil || s.Type == "local" {
+	if s := r.w.Segments.Get(p.Wiring.Segment); s == nil || s.Type == "local" {
 		return role{}
 	}
 	out := role{mac: p.VIF.MAC}
@@ -267,73 +279,8 @@ func (r *routing) gateways(s *subnet) (macs []neutron.MAC, central bool) {
 	return macs, central
 }
 
-// The tasks: the list of router addresses, and the gateway of a subnet.
-const (
-	taskList   = "router addresses"
-	taskSubnet = "gateway of subnet "
-)
-
-// errNoAddress: the server took the question and gave this host no address. It is asked again.
-var errNoAddress = errors.New("the server has no router address for this host")
-
-// Due implements extension.Extension. The list is asked for first: it names this host, too, unless the host is new, and then
-// asking for its address makes one.
-func (r *routing) Due() []extension.Task {
-	var out []extension.Task
-	if !r.current || r.mac == (neutron.MAC{}) {
-		self := r.w.Config.Host
-		out = append(out, extension.Task{ID: taskList, Run: func(ctx context.Context, s *neutron.Server) (any, error) {
-			all, err := s.DVRAddresses(ctx)
-			if err != nil || slices.ContainsFunc(all, func(m neutron.DVRMAC) bool { return m.Host == self }) {
-				return all, err
-			}
-			mac, err := s.DVRAddress(ctx)
-			if err == nil && mac == (neutron.MAC{}) {
-				err = errNoAddress
-			}
-			return append(all, neutron.DVRMAC{Host: self, MAC: mac}), err
-		}})
-	}
-	for id, s := range r.subnets {
-		if gateways, central := r.gateways(s); s.answered || len(gateways) == 1 || len(gateways) == 0 && !central {
-			continue
-		}
-		out = append(out, extension.Task{ID: taskSubnet + id, Run: func(ctx context.Context, s *neutron.Server) (any, error) {
-			return s.DVRGateway(ctx, id)
-		}})
-	}
-	return out
-}
-
-// Done implements extension.Extension.
-func (r *routing) Done(id string, result any, err error) {
-	if err != nil {
-		return // the task is still due
-	}
-	if id == taskList {
-		all := result.([]neutron.DVRMAC)
-		if r.current { // what was sent to all hosts since the question is newer, and complete but for a host that has just asked
-			all = slices.DeleteFunc(all, func(m neutron.DVRMAC) bool { return m.Host != r.w.Config.Host })
-			for mac := range r.macs {
-				all = append(all, neutron.DVRMAC{MAC: mac})
-			}
-		}
-		r.learn(all)
-		r.current = true
-		return
-	}
-	subnet := strings.TrimPrefix(id, taskSubnet)
-	s := r.subnets[subnet]
-	if s == nil {
-		return
-	}
-	s.told, s.answered = result.(neutron.MAC), true
-	r.settleSubnet(subnet)
-	s.answered = true // until something changes here, also if there is none
-}
-
-// Report implements extension.Extension.
-func (r *routing) Report(c *neutron.Configurations) { c.InDistributedMode = r.mac != (neutron.MAC{}) }
+// AddState implements extension.StateReporter.
+func (r *routing) AddState(c *neutron.Configurations) { c.InDistributedMode = r.mac != (neutron.MAC{}) }
 
 // memory is what goes into the snapshot.
 type memory struct {
@@ -342,8 +289,8 @@ type memory struct {
 	Gateways map[string]neutron.MAC `json:"gateways,omitempty"`
 }
 
-// Remember implements extension.Extension.
-func (r *routing) Remember() any {
+// Save implements extension.Saver.
+func (r *routing) Save() any {
 	m := memory{MAC: r.mac, Gateways: map[string]neutron.MAC{}}
 	m.Others = slices.SortedFunc(maps.Keys(r.macs), func(a, b neutron.MAC) int { return slices.Compare(a[:], b[:]) })
 	for id, s := range r.subnets {
@@ -356,8 +303,8 @@ func (r *routing) Remember() any {
 	return m
 }
 
-// Recall implements extension.Extension.
-func (r *routing) Recall(data json.RawMessage) error {
+// Load implements extension.Saver.
+func (r *routing) Load(data json.RawMessage) error {
 	var m memory
 	if err := json.Unmarshal(data, &m); err != nil {
 		return err
@@ -373,7 +320,7 @@ func (r *routing) Recall(data json.RawMessage) error {
 	return nil
 }
 
-// Explain implements extension.Extension.
+// Explain implements extension.Explainer.
 func (r *routing) Explain(o world.Object) []string {
 	p := r.ports[o.ID]
 	if o.Kind != world.KindPort || p.part == none {

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
+	"github.com/patchbay-sdn/patchbay/internal/script"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 )
 
@@ -42,7 +42,7 @@ func newCloud(t *testing.T) *cloud {
 	})
 	c := &cloud{t: t, w: w, ports: map[string]neutron.Port{}, flows: map[world.Object][]pipeline.Flow{}}
 	c.set = extension.Make(w, []extension.New{New})
-	c.r = c.set[0].(*routing)
+	c.r = c.set[0].Extension.(*routing)
 	return c
 }
 
@@ -72,7 +72,7 @@ func (c *cloud) start(ports ...string) {
 	}
 	c.batch = b
 	c.w.Switch(b)
-	c.compile(c.set.Settle(c.w.Everything()))
+	c.compile(c.set.Resolve(c.w.Everything()))
 }
 
 // unplug takes an interface away.
@@ -87,7 +87,7 @@ func (c *cloud) unplug(port string) {
 	c.settle()
 }
 
-func (c *cloud) settle() { c.compile(c.set.Settle(c.w.Settle())) }
+func (c *cloud) settle() { c.compile(c.set.Resolve(c.w.Settle())) }
 
 func (c *cloud) compile(objects []world.Object) {
 	for _, o := range objects {
@@ -131,7 +131,7 @@ func (c *cloud) macs(pairs ...string) {
 	for i := 0; i < len(pairs); i += 2 {
 		m.MACs = append(m.MACs, neutron.DVRMAC{Host: pairs[i], MAC: macOf(pairs[i+1])})
 	}
-	c.r.Done(taskList, m.MACs, nil)
+	c.r.OnCall(listCall{}, m.MACs, nil)
 	c.settle()
 }
 
@@ -148,7 +148,7 @@ func (c *cloud) dump() string {
 				continue
 			}
 			text := strings.Replace(f.Entry.String(), fmt.Sprintf("cookie=%#x,", uint64(pipeline.Cookie)), "", 1)
-			for _, s := range c.w.Segments() { // local VLANs are given out in the order of arrival
+			for _, s := range c.w.Segments.All() { // local VLANs are given out in the order of arrival
 				text = strings.ReplaceAll(text, fmt.Sprintf("dl_vlan=%d,", s.VLAN), "dl_vlan="+strings.ToUpper(s.Key.Network)+",")
 				text = strings.ReplaceAll(text, fmt.Sprintf("set_field:%d->vlan_vid", 0x1000|s.VLAN), "set_field:"+strings.ToUpper(s.Key.Network)+"->vlan_vid")
 			}
@@ -161,23 +161,13 @@ func (c *cloud) dump() string {
 
 func (c *cloud) golden(name string) {
 	c.t.Helper()
-	file := filepath.Join("testdata", name+".flows")
-	got := c.dump()
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil { //nolint:gosec // part of the source
-			c.t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil || got != string(want) {
-		c.t.Errorf("%s: %v\n%s", name, err, got)
-	}
+	script.Golden(c.t, filepath.Join("testdata", name+".flows"), *update, c.dump())
 }
 
 func due(r *routing) []string {
 	var out []string
-	for _, t := range r.Due() {
-		out = append(out, t.ID)
+	for _, c := range r.Calls() {
+		out = append(out, c.Key.String())
 	}
 	slices.Sort(out)
 	return out
@@ -263,15 +253,15 @@ func TestGatewayElsewhere(t *testing.T) {
 	c.start("sn4", "gw4")
 	c.macs("hv1", "me")
 	c.answer("sn4", "tunnel", ownerSNAT, "s4", "10.0.0.5")
-	if got, want := due(c.r), []string{taskSubnet + "s4"}; !slices.Equal(got, want) {
+	if got, want := due(c.r), []string{gatewayCall{"s4"}.String()}; !slices.Equal(got, want) {
 		t.Fatalf("due %v, want %v", got, want)
 	}
-	c.r.Done(taskSubnet+"s4", neutron.MAC{}, errors.New("no answer"))
+	c.r.OnCall(gatewayCall{"s4"}, neutron.MAC{}, errors.New("no answer"))
 	if len(due(c.r)) != 1 {
 		t.Fatal("a failed question is not asked again")
 	}
 	before := c.dump()
-	c.r.Done(taskSubnet+"s4", macOf("far"), nil)
+	c.r.OnCall(gatewayCall{"s4"}, macOf("far"), nil)
 	c.settle()
 	if got := c.dump(); len(due(c.r)) != 0 || got == before || !strings.Contains(got, macOf("far").String()) {
 		t.Errorf("due %v\n%s", due(c.r), got)
@@ -280,7 +270,7 @@ func TestGatewayElsewhere(t *testing.T) {
 	if got := c.dump(); strings.Contains(got, macOf("far").String()) {
 		t.Errorf("the gateway on this host counts:\n%s", got)
 	}
-	if c.r.Doubt(); !slices.Equal(due(c.r), []string{taskList}) {
+	if c.r.Resync(); !slices.Equal(due(c.r), []string{listCall{}.String()}) {
 		t.Errorf("after doubt: %v", due(c.r))
 	}
 }
@@ -296,13 +286,13 @@ func TestGatewayLeaves(t *testing.T) {
 	if got := c.dump(); !strings.Contains(got, "reach port sn4") || !strings.Contains(got, macOf("gw4").String()) {
 		t.Errorf("nothing reaches the SNAT port:\n%s", got)
 	}
-	c.r.Done(taskSubnet+"s4", macOf("far"), nil)
+	c.r.OnCall(gatewayCall{"s4"}, macOf("far"), nil)
 	c.settle()
 	if got := c.dump(); !strings.Contains(got, macOf("far").String()) || strings.Contains(got, macOf("gw4").String()) {
 		t.Errorf("the server's word does not count:\n%s", got)
 	}
-	c.r.Doubt()
-	c.r.Done(taskSubnet+"s4", neutron.MAC{}, nil)
+	c.r.Resync()
+	c.r.OnCall(gatewayCall{"s4"}, neutron.MAC{}, nil)
 	c.settle()
 	if got := c.dump(); strings.Contains(got, "reach port sn4") {
 		t.Errorf("the gateway is gone:\n%s", got)
@@ -321,7 +311,7 @@ func TestTwoRouters(t *testing.T) {
 	if got := from(); got != macOf("ga4").String() || len(due(c.r)) != 1 {
 		t.Errorf("gateway %s, due %v", got, due(c.r))
 	}
-	c.r.Done(taskSubnet+"s4", macOf("gb4"), nil)
+	c.r.OnCall(gatewayCall{"s4"}, macOf("gb4"), nil)
 	if got := from(); got != macOf("gb4").String() || len(due(c.r)) != 0 {
 		t.Errorf("gateway %s, due %v", got, due(c.r))
 	}
@@ -330,7 +320,7 @@ func TestTwoRouters(t *testing.T) {
 func TestHostsComeAndGo(t *testing.T) {
 	c := newCloud(t)
 	c.start()
-	if got := due(c.r); !slices.Equal(got, []string{taskList}) {
+	if got := due(c.r); !slices.Equal(got, []string{listCall{}.String()}) {
 		t.Errorf("due %v", got)
 	}
 	c.macs("hv1", "me")
@@ -344,7 +334,7 @@ func TestHostsComeAndGo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.r.Cast("dvr_mac_address_update", data); err != nil {
+		if err := c.r.OnCast("dvr_mac_address_update", data); err != nil {
 			t.Fatal(err)
 		}
 		c.settle()
@@ -361,7 +351,7 @@ func TestHostsComeAndGo(t *testing.T) {
 	if got := c.dump(); got != alone {
 		t.Errorf("left behind:\n%s", got)
 	}
-	if err := c.r.Cast("dvr_mac_address_update", []byte("[")); err == nil {
+	if err := c.r.OnCast("dvr_mac_address_update", []byte("[")); err == nil {
 		t.Error("nonsense is taken")
 	}
 }
@@ -371,13 +361,13 @@ func TestAnswerOvertakenByNews(t *testing.T) {
 	c := newCloud(t)
 	c.start()
 	old := []neutron.DVRMAC{{Host: "hv1", MAC: macOf("me")}, {Host: "hv2", MAC: macOf("you")}}
-	if err := c.r.Cast("dvr_mac_address_update", []byte(`{"dvr_macs":[{"host":"hv3","mac_address":"`+macOf("her").String()+`"}]}`)); err != nil {
+	if err := c.r.OnCast("dvr_mac_address_update", []byte(`{"dvr_macs":[{"host":"hv3","mac_address":"`+macOf("her").String()+`"}]}`)); err != nil {
 		t.Fatal(err)
 	}
 	if len(due(c.r)) == 0 {
 		t.Error("this host's own address is not asked for")
 	}
-	c.r.Done(taskList, old, nil)
+	c.r.OnCall(listCall{}, old, nil)
 	c.settle()
 	if !c.r.macs[macOf("her")] || c.r.macs[macOf("you")] || c.r.mac != macOf("me") || len(due(c.r)) != 0 {
 		t.Errorf("own %v, others %v, due %v", c.r.mac, c.r.macs, due(c.r))
@@ -394,14 +384,14 @@ func TestMemory(t *testing.T) {
 	c.start("sn4", "gwv")
 	c.macs("hv1", "me", "hv2", "you")
 	tell(c)
-	c.r.Done(taskSubnet+"s4", macOf("far"), nil)
+	c.r.OnCall(gatewayCall{"s4"}, macOf("far"), nil)
 	c.settle()
-	remembered, err := c.set.Remember()
+	remembered, err := c.set.Save()
 	if err != nil {
 		t.Fatal(err)
 	}
 	again := newCloud(t)
-	if err := again.set.Recall(remembered); err != nil {
+	if err := again.set.Load(remembered); err != nil {
 		t.Fatal(err)
 	}
 	again.start("sn4", "gwv")
@@ -413,15 +403,15 @@ func TestMemory(t *testing.T) {
 		t.Errorf("what is recalled is not asked for again: %v", due(again.r))
 	}
 	gone := newCloud(t)
-	if err := gone.set.Recall(remembered); err != nil {
+	if err := gone.set.Load(remembered); err != nil {
 		t.Fatal(err)
 	}
 	gone.start()
-	if m := gone.r.Remember().(memory); len(m.Gateways) != 0 {
+	if m := gone.r.Save().(memory); len(m.Gateways) != 0 {
 		t.Errorf("gateways of subnets without ports are remembered for ever: %v", m.Gateways)
 	}
 	var report neutron.Configurations
-	if again.r.Report(&report); !report.InDistributedMode {
+	if again.r.AddState(&report); !report.InDistributedMode {
 		t.Error("not in distributed mode")
 	}
 }
@@ -437,5 +427,39 @@ func TestExplain(t *testing.T) {
 	c.macs("hv1", "me")
 	if got := c.r.Explain(vm); len(got) != 1 || !strings.Contains(got[0], "gateway of subnet s4") {
 		t.Error(got)
+	}
+}
+
+// TestMissingPatches: no flow names a patch that is not there.
+func TestMissingPatches(t *testing.T) {
+	for _, patch := range []string{"", "patch-tun", "patch-int", world.IntPatchName("br-ex"), world.PhysPatchName("br-ex")} {
+		c := newCloud(t)
+		c.start("gw")
+		c.macs("hv1", "fa:16:3f:00:00:01", "hv2", "fa:16:3f:00:00:02")
+		c.settle()
+		if patch != "" {
+			c.unplug(patch)
+		}
+		from := func(bridge string, table uint8) int {
+			n := 0
+			for _, flows := range c.flows {
+				for _, f := range flows {
+					if text := f.Entry.String(); f.Bridge == bridge && f.Entry.Key().Table() == table && f.Reason == "packets of this host's ports" {
+						n++
+						if strings.Contains(text, "in_port=0,") {
+							t.Errorf("without %s: %s", patch, text)
+						}
+					}
+				}
+			}
+			return n
+		}
+		outer := patch == world.IntPatchName("br-ex") || patch == world.PhysPatchName("br-ex")
+		if n := from("br-ex", physEntry); (n == 0) != outer {
+			t.Errorf("without %q: %d flows on br-ex", patch, n)
+		}
+		if n := from("br-tun", tunEntry); (n == 0) != (patch == "patch-int") {
+			t.Errorf("without %q: %d flows on br-tun", patch, n)
+		}
 	}
 }

@@ -5,7 +5,6 @@ package dvr
 import (
 	"net/netip"
 
-	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
 	"github.com/patchbay-sdn/patchbay/internal/world"
@@ -57,15 +56,13 @@ func (r *routing) Compile(o world.Object, want *pipeline.Want) {
 		r.bridge(o.ID, want)
 	case world.KindSegment:
 		if key, ok := world.ParseSegmentKey(o.ID); ok {
-			r.segment(r.w.Segment(key), want)
+			r.segment(r.w.Segments.Get(key), want)
 		}
 	case world.KindPort:
 		r.port(r.w.Port(o.ID), want)
 	case world.KindExtension:
-		if id, ok := extension.Mine(name, o); ok {
-			if mac, err := neutron.ParseMAC(id); err == nil && r.macs[mac] {
-				r.otherHost(of.MAC(mac), want)
-			}
+		if mac, ok := hostMAC(o); ok && r.macs[mac] {
+			r.otherHost(of.MAC(mac), want)
 		}
 	}
 }
@@ -188,7 +185,7 @@ func (r *routing) port(p *world.Port, want *pipeline.Want) {
 	if p == nil || r.mac == (neutron.MAC{}) {
 		return
 	}
-	role, s := r.ports[p.ID], r.w.Segment(p.Wiring.Segment)
+	role, s := r.ports[p.ID], r.w.Segments.Get(p.Wiring.Segment)
 	if role.part == none || s == nil {
 		return
 	}

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"time"
 
 	"pgregory.net/rapid"
@@ -54,6 +55,7 @@ type flight struct {
 	arrive func()
 	lose   func()
 	old    bool
+	asked  uint64
 }
 
 func makers() []extension.New { return []extension.New{dvr.New, trunk.New, qos.New} }
@@ -70,7 +72,7 @@ func newHost(t failer, cfg world.Config, s *server) *host {
 	h := &host{t: t, server: s, db: ovsdb.NewRehearsal(first), plugged: map[string]bool{}, pushed: map[string][]string{}}
 	h.db.OnCommit = func(b *ovsdb.Batch) {
 		h.w.Switch(b)
-		h.set.Rows(b)
+		h.set.OnRows(b)
 	}
 	h.begin(cfg, first, func() {})
 	return h
@@ -83,21 +85,21 @@ func (h *host) begin(cfg world.Config, rows *ovsdb.Batch, recall func()) {
 	h.wants, h.flights = map[world.Object]pipeline.Want{}, map[string]*flight{}
 	recall()
 	h.w.Switch(rows)
-	h.set.Rows(rows)
-	h.compile(h.set.Settle(h.w.Everything()))
+	h.set.OnRows(rows)
+	h.compile(h.set.Resolve(h.w.Everything()))
 	h.w.MaxMeters["br-int"] = 1000 // known when the bridge is connected
 }
 
 // restart is an agent that remembers what the last one wrote down.
 func (h *host) restart() {
-	memory, err := h.set.Remember()
+	memory, err := h.set.Save()
 	if err != nil {
 		h.t.Fatal(err)
 	}
 	ports := h.w.Memory()
 	h.begin(h.w.Config, ovsdb.Whole(h.w.View), func() {
 		h.w.Recall(ports)
-		if err := h.set.Recall(memory); err != nil {
+		if err := h.set.Load(memory); err != nil {
 			h.t.Fatal(err)
 		}
 	})
@@ -117,7 +119,8 @@ func (h *host) compile(objects []world.Object) {
 // settle does what the loop does about what has changed, and asks for what is missing. The answers do not arrive yet.
 func (h *host) settle() {
 	for range 100 {
-		changed := h.set.Settle(h.w.Settle())
+		h.onTime()
+		changed := h.set.Resolve(h.w.Settle())
 		h.compile(changed)
 		h.ask()
 		if !h.write() && len(changed) == 0 {
@@ -213,7 +216,7 @@ func (h *host) pushAs(event neutron.Event, kind neutron.Kind, data string) {
 	if err := h.w.Push(p, time.Now()); err != nil {
 		h.t.Fatal(err)
 	}
-	if err := h.set.Push(p); err != nil {
+	if err := h.set.OnPush(p); err != nil {
 		h.t.Fatal(err)
 	}
 }
@@ -236,7 +239,7 @@ func (h *host) cast(without ...string) {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	if err := h.set.Cast("dvr_mac_address_update", body); err != nil {
+	if err := h.set.OnCast("dvr_mac_address_update", body); err != nil {
 		h.t.Fatal(err)
 	}
 }
@@ -244,34 +247,59 @@ func (h *host) cast(without ...string) {
 // doubt says that news may have been missed.
 func (h *host) doubt() {
 	h.w.Doubt()
-	h.set.Doubt()
+	h.set.Resync()
 	for _, f := range h.flights {
 		f.old = true
 	}
 }
 
-// listed are the questions of extensions and their tasks that are due, by name.
-func (h *host) listed() (items map[string]extension.Item, tasks map[string]extension.Task, of map[string]extension.Extension) {
-	items, tasks, of = map[string]extension.Item{}, map[string]extension.Task{}, map[string]extension.Extension{}
+// onTime tells extensions that their deadlines have passed.
+func (h *host) onTime() {
+	for _, e := range h.set {
+		if e.Timed == nil {
+			continue
+		}
+		if at := e.Timed.Deadline(); !at.IsZero() && !at.After(time.Now()) {
+			e.Timed.OnTime(time.Now())
+		}
+	}
+}
+
+// deadline is the first time that an extension waits for.
+func (h *host) deadline() (first time.Time) {
+	for _, e := range h.set {
+		if e.Timed == nil {
+			continue
+		}
+		if at := e.Timed.Deadline(); !at.IsZero() && (first.IsZero() || at.Before(first)) {
+			first = at
+		}
+	}
+	return first
+}
+
+// listed are the questions and calls of extensions, by name.
+func (h *host) listed() (items map[string]extension.Item, calls map[string]extension.Call, of map[string]extension.Member) {
+	items, calls, of = map[string]extension.Item{}, map[string]extension.Call{}, map[string]extension.Member{}
 	for _, e := range h.set {
 		for _, i := range e.Missing() {
 			key := fmt.Sprint(e.Name(), " ", i.Kind, " ", i.ID)
 			items[key], of[key] = i, e
 		}
-		for _, t := range e.Due() {
-			key := e.Name() + " " + t.ID
-			tasks[key], of[key] = t, e
+		for _, c := range e.Calls() {
+			key := e.Name() + " " + c.Key.String()
+			calls[key], of[key] = c, e
 		}
 	}
-	return items, tasks, of
+	return items, calls, of
 }
 
 // age marks questions about what is not asked for any more.
 func (h *host) age() {
-	items, tasks, _ := h.listed()
+	items, calls, _ := h.listed()
 	for key, f := range h.flights {
 		_, item := items[key]
-		if _, task := tasks[key]; !item && !task && key[:2] != "p " {
+		if _, call := calls[key]; !item && !call && key[:2] != "p " {
 			f.old = true
 		}
 	}
@@ -281,16 +309,19 @@ func (h *host) age() {
 func (h *host) ask() {
 	s := h.server
 	h.age()
-	for _, id := range h.w.Missing() {
+	missing := h.w.Missing()
+	now := h.w.Now()
+	for _, id := range missing {
+		if f := h.flights["p "+id]; f != nil && f.asked >= h.w.Port(id).Since() {
+			continue
+		}
 		var found []neutron.Port
 		if data, ok := s.pull(neutron.KindPort, id); ok {
 			found = []neutron.Port{decodePort(h.t, data)}
 		}
-		h.flights["p "+id] = &flight{
-			arrive: func() { h.w.Ports([]string{id}, found) }, lose: func() { h.w.Unanswered([]string{id}) },
-		}
+		h.flights["p "+id] = &flight{asked: now, lose: func() {}, arrive: func() { h.w.PortsAsked(now, []string{id}, found) }}
 	}
-	items, tasks, of := h.listed()
+	items, calls, of := h.listed()
 	for key, item := range items {
 		if h.flights[key] != nil {
 			continue
@@ -300,18 +331,18 @@ func (h *host) ask() {
 			found = []neutron.Primitive{{Name: string(item.Kind), Data: []byte(data)}}
 		}
 		h.flights[key] = &flight{lose: func() {}, arrive: func() {
-			if err := of[key].Answer(item.Kind, []string{item.ID}, found); err != nil {
+			if err := of[key].Puller.OnPulled(item.Kind, []string{item.ID}, found); err != nil {
 				h.t.Fatal(err)
 			}
 		}}
 	}
-	for key, task := range tasks {
-		if h.flights[key] != nil || task.At.After(time.Now()) {
+	for key, call := range calls {
+		if h.flights[key] != nil {
 			continue
 		}
-		result, err := task.Run(context.Background(), neutron.NewServer(caller{s}, "hv1"))
+		result, err := call.Run(context.Background(), neutron.NewServer(caller{s}, "hv1"))
 		h.flights[key] = &flight{
-			arrive: func() { of[key].Done(task.ID, result, err) }, lose: func() { of[key].Done(task.ID, nil, messaging.ErrTimeout) },
+			arrive: func() { of[key].Caller.OnCall(call.Key, result, err) }, lose: func() { of[key].Caller.OnCall(call.Key, nil, messaging.ErrTimeout) },
 		}
 	}
 }
@@ -342,12 +373,11 @@ func (h *host) tell() {
 	for range 50 {
 		h.settle()
 		if len(h.flights) == 0 {
-			_, later, _ := h.listed()
-			if len(later) == 0 {
+			next := h.deadline()
+			if next.IsZero() {
 				return
 			}
-			next := slices.MinFunc(slices.Collect(maps.Values(later)), func(a, b extension.Task) int { return a.At.Compare(b.At) })
-			time.Sleep(time.Until(next.At))
+			time.Sleep(time.Until(next))
 			continue
 		}
 		for _, key := range slices.Sorted(maps.Keys(h.flights)) {
@@ -379,7 +409,12 @@ func (c caller) Call(_ context.Context, _ messaging.Target, method string, args,
 func (h *host) text() []string {
 	names := parity.NewNames()
 	names.Learn(h.w.View)
-	for _, s := range h.w.Segments() {
+	for p := range h.w.View.Ports() { // a port that is off keeps the VLAN of a segment that is gone
+		if tag, err := strconv.ParseUint(p.OtherConfig["tag"], 10, 12); err == nil {
+			names.VLAN(uint16(tag), "gone")
+		}
+	}
+	for _, s := range h.w.Segments.All() {
 		names.VLAN(s.VLAN, s.Key.String())
 	}
 	flows := map[string]map[openflow.Key]openflow.Flow{}

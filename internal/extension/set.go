@@ -15,85 +15,160 @@ import (
 	"github.com/patchbay-sdn/patchbay/openflow"
 )
 
+// Member is an extension with the optional interfaces that it implements; the others are nil.
+type Member struct {
+	Extension
+	PushHandler   PushHandler
+	CastHandler   CastHandler
+	RowHandler    RowHandler
+	PacketHandler PacketHandler
+	Resyncer      Resyncer
+	Puller        Puller
+	Caller        Caller
+	Timed         Timed
+	StateReporter StateReporter
+	Saver         Saver
+	Explainer     Explainer
+}
+
+// NewMember finds the optional interfaces of an extension.
+func NewMember(e Extension) Member {
+	m := Member{Extension: e}
+	m.PushHandler, _ = e.(PushHandler)
+	m.CastHandler, _ = e.(CastHandler)
+	m.RowHandler, _ = e.(RowHandler)
+	m.PacketHandler, _ = e.(PacketHandler)
+	m.Resyncer, _ = e.(Resyncer)
+	m.Puller, _ = e.(Puller)
+	m.Caller, _ = e.(Caller)
+	m.Timed, _ = e.(Timed)
+	m.StateReporter, _ = e.(StateReporter)
+	m.Saver, _ = e.(Saver)
+	m.Explainer, _ = e.(Explainer)
+	return m
+}
+
+// Missing returns the objects to pull.
+func (m Member) Missing() []Item {
+	if m.Puller == nil {
+		return nil
+	}
+	return m.Puller.Missing()
+}
+
+// Calls returns the calls to make.
+func (m Member) Calls() []Call {
+	if m.Caller == nil {
+		return nil
+	}
+	return m.Caller.Calls()
+}
+
 // Set is the extensions of an agent, in the order of the options.
-type Set []Extension
+type Set []Member
 
 // Make makes the extensions over a world.
 func Make(w *world.World, makers []New) Set {
 	set := make(Set, 0, len(makers))
 	for _, m := range makers {
-		set = append(set, m(w))
+		set = append(set, NewMember(m(w)))
 	}
 	return set
 }
 
-// Listens is everything that one of them hears.
-func (s Set) Listens() Listens {
-	var all Listens
-	for _, e := range s {
-		l := e.Listens()
-		all.Kinds, all.Topics = append(all.Kinds, l.Kinds...), append(all.Topics, l.Topics...)
-		all.Packets = all.Packets || l.Packets
+// Kinds returns the kinds of pushed objects that an extension takes.
+func (s Set) Kinds() []neutron.Kind {
+	var all []neutron.Kind
+	for _, m := range s {
+		if m.PushHandler != nil {
+			all = append(all, m.PushHandler.Kinds()...)
+		}
 	}
-	slices.Sort(all.Kinds)
-	slices.Sort(all.Topics)
-	all.Kinds, all.Topics = slices.Compact(all.Kinds), slices.Compact(all.Topics)
-	return all
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
-// Push hands news to those who listen to their kind.
-func (s Set) Push(p *neutron.Push) error {
-	return s.each(func(e Extension) error {
-		if !slices.Contains(e.Listens().Kinds, p.Kind) {
+// Topics returns the topics of the extensions' own.
+func (s Set) Topics() []string {
+	var all []string
+	for _, m := range s {
+		if m.CastHandler != nil {
+			all = append(all, m.CastHandler.Topics()...)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// HandlesPackets says whether an extension takes packets.
+func (s Set) HandlesPackets() bool {
+	return slices.ContainsFunc(s, func(m Member) bool { return m.PacketHandler != nil })
+}
+
+// OnPush hands a push to those who take its kind.
+func (s Set) OnPush(p *neutron.Push) error {
+	return s.each(func(m Member) error {
+		if m.PushHandler == nil || !slices.Contains(m.PushHandler.Kinds(), p.Kind) {
 			return nil
 		}
-		return e.Push(p)
+		return m.PushHandler.OnPush(p)
 	})
 }
 
-// Cast hands a message to all of them.
-func (s Set) Cast(method string, args []byte) error {
-	return s.each(func(e Extension) error { return e.Cast(method, args) })
+// OnCast hands a message to those who take them.
+func (s Set) OnCast(method string, args []byte) error {
+	return s.each(func(m Member) error {
+		if m.CastHandler == nil {
+			return nil
+		}
+		return m.CastHandler.OnCast(method, args)
+	})
 }
 
-func (s Set) each(f func(Extension) error) error {
+func (s Set) each(f func(Member) error) error {
 	var errs []error
-	for _, e := range s {
-		if err := f(e); err != nil {
-			errs = append(errs, fmt.Errorf("extension %s: %w", e.Name(), err))
+	for _, m := range s {
+		if err := f(m); err != nil {
+			errs = append(errs, fmt.Errorf("extension %s: %w", m.Name(), err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// Rows hands changed rows to all of them.
-func (s Set) Rows(b *ovsdb.Batch) {
-	for _, e := range s {
-		e.Rows(b)
+// OnRows hands changed rows to those who take them.
+func (s Set) OnRows(b *ovsdb.Batch) {
+	for _, m := range s {
+		if m.RowHandler != nil {
+			m.RowHandler.OnRows(b)
+		}
 	}
 }
 
-// Packet hands a packet to all of them: whose flow sent it only they know.
-func (s Set) Packet(bridge string, p *openflow.PacketIn) []openflow.Message {
+// OnPacket hands a packet to those who take them: whose flow sent it only they know. It returns what to send in answer.
+func (s Set) OnPacket(bridge string, p *openflow.PacketIn) []openflow.Message {
 	var out []openflow.Message
-	for _, e := range s {
-		out = append(out, e.Packet(bridge, p)...)
+	for _, m := range s {
+		if m.PacketHandler != nil {
+			out = append(out, m.PacketHandler.OnPacket(bridge, p)...)
+		}
 	}
 	return out
 }
 
-// Doubt tells all of them that news may have been missed.
-func (s Set) Doubt() {
-	for _, e := range s {
-		e.Doubt()
+// Resync tells the extensions that messages may have been lost.
+func (s Set) Resync() {
+	for _, m := range s {
+		if m.Resyncer != nil {
+			m.Resyncer.Resync()
+		}
 	}
 }
 
-// Settle returns the objects that have changed in the world or in an extension, each once, in order.
-func (s Set) Settle(changed []world.Object) []world.Object {
+// Resolve returns the objects that have changed in the world or in an extension, each once, in order.
+func (s Set) Resolve(changed []world.Object) []world.Object {
 	all := changed
-	for _, e := range s {
-		all = append(all, e.Settle(changed)...)
+	for _, m := range s {
+		all = append(all, m.Resolve(changed)...)
 	}
 	if len(all) > len(changed) {
 		slices.SortFunc(all, world.Object.Compare)
@@ -113,13 +188,13 @@ compile:
 		if want.Err != nil {
 			return want, errors.Join(errs...)
 		}
-		for i, e := range s {
+		for i, m := range s {
 			if bad[i] {
 				continue
 			}
 			flows, last := len(want.Flows), lastOf(want.Flows)
-			if e.Compile(o, &want); want.Err != nil {
-				errs = append(errs, fmt.Errorf("extension %s: %w", e.Name(), want.Err))
+			if m.Compile(o, &want); want.Err != nil {
+				errs = append(errs, fmt.Errorf("extension %s: %w", m.Name(), want.Err))
 				bad[i] = true
 				continue compile // whatever it had added or replaced
 			}
@@ -138,43 +213,50 @@ func lastOf(flows []pipeline.Flow) pipeline.Flow {
 	return flows[len(flows)-1]
 }
 
-// Report adds to the state report.
-func (s Set) Report(c *neutron.Configurations) {
-	for _, e := range s {
-		e.Report(c)
+// AddState adds to the state report.
+func (s Set) AddState(c *neutron.Configurations) {
+	for _, m := range s {
+		if m.StateReporter != nil {
+			m.StateReporter.AddState(c)
+		}
 	}
 }
 
-// Remember is what goes into the snapshot, by name.
-func (s Set) Remember() (map[string]json.RawMessage, error) {
-	memory := map[string]json.RawMessage{}
-	err := s.each(func(e Extension) error {
-		value := e.Remember()
+// Save returns what goes into the snapshot, by name.
+func (s Set) Save() (map[string]json.RawMessage, error) {
+	saved := map[string]json.RawMessage{}
+	err := s.each(func(m Member) error {
+		if m.Saver == nil {
+			return nil
+		}
+		value := m.Saver.Save()
 		if value == nil {
 			return nil
 		}
 		data, err := json.Marshal(value)
-		memory[e.Name()] = data
+		saved[m.Name()] = data
 		return err
 	})
-	return memory, err
+	return saved, err
 }
 
-// Recall gives back what an earlier run remembered.
-func (s Set) Recall(memory map[string]json.RawMessage) error {
-	return s.each(func(e Extension) error {
-		if data := memory[e.Name()]; data != nil {
-			return e.Recall(data)
+// Load gives back what an earlier run saved.
+func (s Set) Load(saved map[string]json.RawMessage) error {
+	return s.each(func(m Member) error {
+		if data := saved[m.Name()]; data != nil && m.Saver != nil {
+			return m.Saver.Load(data)
 		}
 		return nil
 	})
 }
 
-// Explain tells what the extensions do about an object.
+// Explain returns what the extensions do about an object.
 func (s Set) Explain(o world.Object) []string {
 	var out []string
-	for _, e := range s {
-		out = append(out, e.Explain(o)...)
+	for _, m := range s {
+		if m.Explainer != nil {
+			out = append(out, m.Explainer.Explain(o)...)
+		}
 	}
 	return out
 }

@@ -55,11 +55,11 @@ func (h *Host) addPort(i, at int) {
 		Interface: "tap" + exampleID("a", i)[:11], OFPort: uint32(i + 10), MAC: fmt.Sprintf("fa:16:3e:00:%02x:%02x", i>>8, i&0xff),
 		Addresses: []string{fmt.Sprintf("10.%d.%d.%d", at, len(n.Ports)/200, len(n.Ports)%200+5)},
 		Network:   n.ID, VLAN: n.VLAN, Owner: "compute:nova", Secured: true, Filtered: true, Groups: []string{exampleID("c", at%4)},
-		Status: "ACTIVE", Told: "up", Settled: true, Flows: 30 + i%17,
+		Status: "ACTIVE", Reported: "up", Applied: true, Flows: 30 + i%17,
 		Counters: &inspect.Counters{
 			RxPackets: int64(i+1) * 9176, RxBytes: int64(i+1) * 9176 * 740, TxPackets: int64(i+1) * 8311, TxBytes: int64(i+1) * 8311 * 610, TxDropped: int64(i % 5),
 		},
-		Timeline: inspect.Timeline{Plugged: exampleTime.Add(-time.Hour), Settled: exampleTime.Add(-time.Hour + time.Duration(90+i%70)*time.Millisecond)},
+		Timeline: inspect.Timeline{Plugged: exampleTime.Add(-time.Hour), Applied: exampleTime.Add(-time.Hour + time.Duration(90+i%70)*time.Millisecond)},
 	}
 	p.Segment = n.Type
 	if n.Number != 0 {
@@ -111,7 +111,7 @@ func (h *Host) exampleReach(ports int) {
 func (h *Host) exampleTrouble() {
 	unknown := func(i int, state, reason string) {
 		p := &h.Ports[i]
-		p.State, p.Reason, p.Settled, p.Told, p.Flows = state, reason, false, "", 2
+		p.State, p.Reason, p.Applied, p.Reported, p.Flows = state, reason, false, "", 2
 		p.Counters = &inspect.Counters{RxPackets: 14, RxBytes: 1204, RxDropped: 14}
 		if state != "down" {
 			p.Network, p.Segment, p.VLAN, p.Name, p.Addresses, p.Filtered, p.Groups, p.Status = "", "", 0, "", nil, false, nil, ""
@@ -128,26 +128,26 @@ func (h *Host) exampleTrouble() {
 	}
 	switch len(h.Ports) {
 	case 10:
-		unknown(9, "waiting", "the server has not told about it yet")
-		unknown(4, "down", "switched off by its administrator")
+		unknown(9, "waiting", "bulk_pull of the port is not answered yet")
+		unknown(4, "down", "admin down")
 	case 200:
 		for _, i := range []int{150, 177} {
-			h.Ports[i].State, h.Ports[i].Reason, h.Ports[i].Settled = "waiting", "the members of group web are not known yet", false
+			h.Ports[i].State, h.Ports[i].Reason, h.Ports[i].Applied = "waiting", "the members of group web are not known yet", false
 		}
-		unknown(121, "waiting", "the server has not told about it yet")
+		unknown(121, "waiting", "bulk_pull of the port is not answered yet")
 		h.Tunnels[6].State, h.Tunnels[6].Error = "failed", "could not open network device vxlan-0a000008 (Address family not supported by protocol)"
 	case 1000:
 		for _, i := range []int{700, 701, 702, 703, 704, 705, 706, 707, 708, 709, 710, 711} {
-			unknown(i, "waiting", "the server has not told about it yet")
+			unknown(i, "waiting", "bulk_pull of the port is not answered yet")
 		}
 		for _, i := range []int{31, 333, 334} {
-			h.Ports[i].Settled = false
+			h.Ports[i].Applied = false
 		}
 		unknown(480, "failed", "the switch has no port for it: could not open network device tap (No such device)")
 		unknown(611, "dead", "not bound to a segment")
-		h.Ports[902].State, h.Ports[902].Reason, h.Ports[902].Settled = "dead", "bound to host hv7, not to this one", true
+		h.Ports[902].State, h.Ports[902].Reason, h.Ports[902].Applied = "dead", "bound to host hv7, not to this one", true
 		for _, i := range []int{40, 41, 42, 43, 250, 555, 871} {
-			h.Ports[i].State, h.Ports[i].Reason = "down", "switched off by its administrator"
+			h.Ports[i].State, h.Ports[i].Reason = "down", "admin down"
 		}
 		h.Ports[19].State, h.Ports[19].Reason = "moved", "its VM has moved to host hv9"
 		h.Tunnels[33].State, h.Tunnels[33].Error = "missing", "the switch has not made it yet"
@@ -156,13 +156,13 @@ func (h *Host) exampleTrouble() {
 	}
 	asked := 0
 	for _, p := range h.Ports {
-		if p.Reason == "the server has not told about it yet" {
+		if p.Reason == "bulk_pull of the port is not answered yet" {
 			asked++
 		}
 	}
 	if asked > 0 {
 		h.Status.InSync = false
-		h.Status.Reasons = []string{"the server has not told about " + count(asked, "port") + " yet"}
+		h.Status.Reasons = []string{"bulk_pull of " + count(asked, "port") + " is not answered yet"}
 	}
 	if n := h.Bridges[0].Pending; n > 0 {
 		h.Status.Reasons = append(h.Status.Reasons, count(n, "flow")+" not as wanted yet")

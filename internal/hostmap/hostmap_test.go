@@ -22,6 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/patchbay-sdn/patchbay/internal/inspect"
+	"github.com/patchbay-sdn/patchbay/internal/script"
 )
 
 var update = flag.Bool("update", false, "write the golden page")
@@ -49,20 +50,7 @@ func TestWriteExamples(t *testing.T) {
 }
 
 func TestGolden(t *testing.T) {
-	const file = "testdata/map-10.html"
-	got := render(t, exampleHost(10))
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
-		t.Errorf("look at the page, then run go test ./internal/hostmap -run TestGolden -update\n%s", diff)
-	}
+	script.Golden(t, "testdata/map-10.html", *update, render(t, exampleHost(10)))
 }
 
 // The order of documents is the agent's; the picture's is its own.
@@ -100,7 +88,7 @@ func TestEveryPortIsDrawnAndListedOnce(t *testing.T) {
 			told[m[1]]++
 		}
 		for _, p := range h.Ports {
-			if got := told[p.ID]; got < 1 || p.State == "wired" && p.Settled && got != 1 {
+			if got := told[p.ID]; got < 1 || p.State == "wired" && p.Applied && got != 1 {
 				t.Errorf("%d ports: %s is told about %d times on hover", n, p.ID, got)
 			}
 		}
@@ -124,7 +112,7 @@ func TestHeadline(t *testing.T) {
 	states := func(words ...string) Host {
 		h := Host{Status: inspect.Status{Host: "hv1", InSync: true}}
 		for i, w := range words {
-			h.Ports = append(h.Ports, inspect.Port{ID: exampleID("a", i), State: w, Settled: w != "unsettled"})
+			h.Ports = append(h.Ports, inspect.Port{ID: exampleID("a", i), State: w, Applied: w != "unsettled"})
 		}
 		for i := range h.Ports {
 			if h.Ports[i].State == "unsettled" {
@@ -167,10 +155,10 @@ func TestWhatIsWrong(t *testing.T) {
 			"bad: 1 port dead | not bound to a segment | tapae677173-9d",
 			"bad: 1 port dead | bound to host hv7, not to this one | web-100",
 			"bad: 1 port failed | the switch has no port for it: could not open network device tap (No such device) | tapa8042be0-a7",
-			"wait: Not in sync | the server has not told about 12 ports yet; 84 flows not as wanted yet",
+			"wait: Not in sync | bulk_pull of 12 ports is not answered yet; 84 flows not as wanted yet",
 			"wait: Bridge br-int: 84 pending",
 			"wait: Tunnel missing: 10.0.0.35 | the switch has not made it yet",
-			"wait: 12 ports waiting | the server has not told about it yet | tapa4fd9a22-53 tapa6c62071-b5 tapa16c8d84-90 tapa88ea6c0-17 tapa33513d3-f1 tapaa572d0f-79 tapac1fb35e-da tapac12fa97-6a tapaddb80e6-cc tapade839ad-3c | and 2 more",
+			"wait: 12 ports waiting | bulk_pull of the port is not answered yet | tapa4fd9a22-53 tapa6c62071-b5 tapa16c8d84-90 tapa88ea6c0-17 tapa33513d3-f1 tapaa572d0f-79 tapac1fb35e-da tapac12fa97-6a tapaddb80e6-cc tapade839ad-3c | and 2 more",
 			"wait: 3 ports settling | its flows and rows are not all in place yet | api-19 cache-3 cache-7",
 		}
 		if diff := cmp.Diff(want, said(newPage(exampleHost(1000)))); diff != "" {
@@ -188,7 +176,7 @@ func TestWhatIsWrong(t *testing.T) {
 			"bad: The broker is away | connection refused",
 			"bad: Bridge br-tun: not connected | no such file",
 			"bad: There is no integration bridge | the agent programs no integration bridge",
-			"wait: Group g1 | the server has not told its rules; 2 ports in it",
+			"wait: Group g1 | its rules are not pulled yet; 2 ports in it",
 		}
 		if diff := cmp.Diff(want, said(p)); diff != "" {
 			t.Error(diff)
@@ -220,7 +208,7 @@ func TestLanes(t *testing.T) {
 		Tunnels: []inspect.Tunnel{{Name: "t2", Remote: "10.0.0.10", State: "up"}, {Name: "t1", Remote: "10.0.0.9", State: "up"}},
 	}
 	for id, state := range map[string]string{"a": "wired", "b": "dead", "c": "waiting", "d": "wired", "e": "wired", "f": "down", "g": "waiting", "h": "elsewhere"} {
-		h.Ports = append(h.Ports, inspect.Port{ID: id, State: state, Settled: true})
+		h.Ports = append(h.Ports, inspect.Port{ID: id, State: state, Applied: true})
 	}
 	var got []string
 	for _, l := range newPage(h).Lanes {
@@ -289,7 +277,7 @@ func rename(h *Host, s string) {
 	for i := range h.Ports {
 		p := &h.Ports[i]
 		p.Name, p.Interface, p.Reason, p.MAC, p.Addresses, p.Segment = s, s, s, s, []string{s}, s
-		p.Owner, p.Device, p.Groups, p.Status, p.Told = s, s, []string{s}, s, s
+		p.Owner, p.Device, p.Groups, p.Status, p.Reported = s, s, []string{s}, s, s
 	}
 	for i := range h.Networks {
 		h.Networks[i].ID = s + "x"

@@ -30,8 +30,8 @@ func (p *page) summarise(h Host) {
 		p.Facts = append(p.Facts, "running for "+up)
 	}
 	p.Facts = append(p.Facts, labelled("firewall", s.Firewall))
-	if s.Remembered {
-		p.Facts = append(p.Facts, "from memory: the server has not spoken since the start")
+	if s.FromSnapshot {
+		p.Facts = append(p.Facts, "from the snapshot: the server has not answered since the start")
 	}
 	p.Facts = slices.DeleteFunc(p.Facts, func(f string) bool { return f == "" })
 	p.Peers = []peer{newPeer("switch", s.Switch, h.Time), newPeer("broker", s.Broker, h.Time), newPeer("server", s.Server, h.Time)}
@@ -134,7 +134,7 @@ func (p *page) findProblems(h Host) {
 	for _, g := range h.Groups {
 		if !g.Known {
 			p.Problems = append(p.Problems, problem{
-				Level: wait, What: "Group " + g.ID, Reason: fmt.Sprintf("the server has not told its rules; %s in it", count(len(g.Ports), "port")),
+				Level: wait, What: "Group " + g.ID, Reason: fmt.Sprintf("its rules are not pulled yet; %s in it", count(len(g.Ports), "port")),
 			})
 		}
 	}

@@ -169,7 +169,7 @@ func newPort(doc inspect.Port, groups map[string]string) *port {
 	switch doc.State {
 	case "wired":
 		x.Level = fine
-		if !doc.Settled {
+		if !doc.Applied {
 			x.Level, x.Word, x.Why = wait, "settling", "its flows and rows are not all in place yet"
 		}
 	case "down":
@@ -215,8 +215,8 @@ func portTip(x *port, groups map[string]string) string {
 	if x.Flows != 0 {
 		flows = count(x.Flows, "flow")
 	}
-	if t := x.Timeline; x.Level == fine && !t.Plugged.IsZero() && t.Settled.After(t.Plugged) {
-		took = fmt.Sprintf("wired %.2g s after it was plugged in", t.Settled.Sub(t.Plugged).Seconds())
+	if t := x.Timeline; x.Level == fine && !t.Plugged.IsZero() && t.Applied.After(t.Plugged) {
+		took = fmt.Sprintf("wired %.2g s after it was plugged in", t.Applied.Sub(t.Plugged).Seconds())
 	}
 	switch {
 	case x.Filtered:
@@ -232,7 +232,7 @@ func portTip(x *port, groups map[string]string) string {
 		security,
 		lines(x.Notes...),
 		traffic(x.Counters, "sent", "received"),
-		dots(labelled("the server says", x.Status), labelled("was told", x.Told), took),
+		dots(labelled("the server says", x.Status), labelled("reported", x.Reported), took),
 		labelled("port", x.ID),
 	)
 }

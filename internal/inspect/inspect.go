@@ -38,10 +38,16 @@ type Status struct {
 	InSync   bool      `json:"in_sync"`
 	SyncedAt time.Time `json:"synced_at,omitzero"` // first time in sync
 	Reasons  []string  `json:"reasons,omitempty"`  // why it is not in sync, in sentences
-	Switch   Peer      `json:"switch"`             // the switch's database
-	Broker   Peer      `json:"broker"`
-	Server   Peer      `json:"server"`
-	Bridges  []Bridge  `json:"bridges"`
+	// Changing: the agent is not in sync only because it is making or reporting changes, none of which has failed.
+	Changing bool `json:"changing,omitempty"`
+	// Ready: the switch has everything that is known to be wanted, since the agent was in sync once or has a snapshot.
+	Ready bool `json:"ready"`
+	// Awaited are networks whose forwarding entries the server may still send. They do not keep the agent from being in sync.
+	Awaited []Awaited `json:"awaited,omitempty"`
+	Switch  Peer      `json:"switch"` // the switch's database
+	Broker  Peer      `json:"broker"`
+	Server  Peer      `json:"server"`
+	Bridges []Bridge  `json:"bridges"`
 	// Counts by state of ports, by the word for the state.
 	Ports    map[string]int `json:"ports"`
 	Pending  Pending        `json:"pending"`
@@ -49,8 +55,8 @@ type Status struct {
 	Firewall string         `json:"firewall"`
 	// Advisories name, in sentences, what works but leaves a way in: a peer that is not verified, a switch with known holes.
 	Advisories []string `json:"advisories,omitempty"`
-	// Remembered: what the server said is read from the snapshot of an earlier run, since the server has not spoken.
-	Remembered bool `json:"remembered,omitempty"`
+	// FromSnapshot: some ports are wired from the snapshot of an earlier run; the server has not confirmed them yet.
+	FromSnapshot bool `json:"from_snapshot,omitempty"`
 	// Held is what a panic or an error has put aside: it stays as it was, and is tried again.
 	Held   []Held `json:"held,omitempty"`
 	Totals Totals `json:"totals"`
@@ -74,18 +80,18 @@ type Totals struct {
 	Calls       uint64 `json:"calls"`            // answered questions and reports to the server
 	CallsFailed uint64 `json:"calls_failed"`
 	Resyncs     uint64 `json:"resyncs"` // everything was asked again, because something may have been missed
-	// Rounds of changes to the switch, and how long they took.
-	Rounds       uint64  `json:"rounds"`
-	RoundSeconds float64 `json:"round_seconds"`
-	RowsFailed   uint64  `json:"rows_failed"`   // transactions that the database did not take
-	FlowsRefused uint64  `json:"flows_refused"` // flows that the switch did not take
-	Panics       uint64  `json:"panics"`        // that were contained
+	// Apply has the durations of rounds of changes to the switch.
+	Apply        Histogram `json:"apply"`
+	ApplyFailed  uint64    `json:"apply_failed"`        // rounds of which a part failed
+	RowsFailed   uint64    `json:"transactions_failed"` // of OVSDB
+	FlowsRefused uint64    `json:"bundles_failed"`      // of OpenFlow
+	Panics       uint64    `json:"panics"`              // that the agent recovered from
 	// PluggedOpen are ports that were plugged in without isolation while the agent ran, see os-vif's isolate_vif.
 	PluggedOpen uint64 `json:"ports_plugged_open"`
 	Warnings    uint64 `json:"log_warnings"`
 	Errors      uint64 `json:"log_errors"`
 	// Turns of the loop, for how long it was busy, and the longest turn.
-	Turns          uint64  `json:"loop_turns"`
+	Turns          uint64  `json:"loop_steps"`
 	BusySeconds    float64 `json:"loop_busy_seconds"`
 	LongestSeconds float64 `json:"loop_longest_seconds"`
 	// Wired are the times from plugging a port in until the server knew that it is up.
@@ -99,10 +105,36 @@ type Histogram struct {
 	Buckets []Bucket `json:"buckets,omitempty"` // by their upper bounds, each with those below
 }
 
+// NewHistogram returns a histogram with the upper bounds of its buckets in seconds.
+func NewHistogram(bounds ...float64) (h Histogram) {
+	for _, b := range bounds {
+		h.Buckets = append(h.Buckets, Bucket{Below: b})
+	}
+	return h
+}
+
+// Observe counts a duration.
+func (h *Histogram) Observe(d time.Duration) {
+	h.Count, h.Seconds = h.Count+1, h.Seconds+d.Seconds()
+	for i := range h.Buckets {
+		if d.Seconds() <= h.Buckets[i].Below {
+			h.Buckets[i].Count++ // each bucket counts those below, too
+		}
+	}
+}
+
 // Bucket counts durations of at most so many seconds.
 type Bucket struct {
 	Below float64 `json:"le"`
 	Count uint64  `json:"count"`
+}
+
+// Awaited is a tunnelled network with ports here for which the server has sent no forwarding entries. It sends them, if there are
+// any, before it answers the report of a port, and nothing if no other host has ports of the network.
+type Awaited struct {
+	Network string    `json:"network"`
+	Since   time.Time `json:"since"` // when the server answered the report
+	Until   time.Time `json:"until"` // from then on the network counts as one that only this host has ports of
 }
 
 // Peer is something the agent talks to.
@@ -117,8 +149,8 @@ type Peer struct {
 type Pending struct {
 	Rows    int `json:"rows"`    // objects with rows to write
 	Flows   int `json:"flows"`   // flows to change
-	Details int `json:"details"` // ports that the server has not told about
-	Items   int `json:"items"`   // groups, members … that the server has not told about
+	Details int `json:"ports"`   // ports to pull
+	Items   int `json:"groups"`  // groups, members and address groups to pull
 	Reports int `json:"reports"` // ports whose status the server does not know
 }
 
@@ -160,8 +192,8 @@ type Port struct {
 	Filtered bool      `json:"filtered"`
 	Groups   []string  `json:"groups,omitempty"`
 	Status   string    `json:"server_status,omitempty"` // ACTIVE, DOWN, BUILD: what the server last said
-	Told     string    `json:"told,omitempty"`          // up, down: what the server was last told
-	Settled  bool      `json:"settled"`                 // flows and rows are as wanted
+	Reported string    `json:"reported,omitempty"`      // up, down, admin down: the last status that the server confirmed
+	Applied  bool      `json:"applied"`                 // flows and rows are as wanted
 	Notes    []string  `json:"notes,omitempty"`         // what extensions do about it, in sentences
 	Flows    int       `json:"flows"`
 	Revision int64     `json:"revision,omitempty"`
@@ -179,7 +211,7 @@ type Address struct {
 type Timeline struct {
 	Plugged  time.Time `json:"plugged,omitzero"`
 	Answered time.Time `json:"answered,omitzero"`
-	Settled  time.Time `json:"settled,omitzero"`
+	Applied  time.Time `json:"applied,omitzero"`
 	Reported time.Time `json:"reported,omitzero"`
 }
 

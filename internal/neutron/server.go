@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
-	"github.com/patchbay-sdn/patchbay/oslo/messaging/rawjson"
 )
 
 // Caller makes one RPC call and decodes its result. *messaging.Client is one.
@@ -91,7 +90,7 @@ func (l *primitives) UnmarshalJSON(b []byte) error {
 	if string(b) == "null" {
 		return nil
 	}
-	_, err := rawjson.Elements(b, func(rest []byte) (int, error) {
+	_, err := elements(b, func(rest []byte) (int, error) {
 		p, n, err := primitive(rest)
 		*l = append(*l, p)
 		return n, err

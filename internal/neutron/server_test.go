@@ -6,78 +6,60 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	sim "github.com/patchbay-sdn/patchbay/lab/sim/region"
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
 
-// release is a fake server that knows what a real one of that release knows: interface versions and kinds of object.
-type release struct {
-	reports, plugin string
-	kinds           []Kind
-	fail            error
-	calls, refused  int
+// counting passes calls on, and counts those that a server of a release refuses.
+type counting struct {
+	Caller
+	calls, refused int
 }
 
 // Call implements Caller.
-func (r *release) Call(_ context.Context, t messaging.Target, method string, args, result any) error {
-	r.calls++
-	if r.fail != nil {
-		return r.fail
+func (c *counting) Call(ctx context.Context, t messaging.Target, method string, args, result any) error {
+	c.calls++
+	err := c.Caller.Call(ctx, t, method, args, result)
+	if err != nil {
+		c.refused++
 	}
-	served := r.plugin
-	if t.Topic == topicReports {
-		served = r.reports
-	}
-	if !messaging.VersionServed(served, t.Version) {
-		r.refused++
-		return messaging.NewUnsupportedVersion(t.Version, method)
-	}
-	switch method {
-	case "has_alive_neutron_server":
-		*result.(*bool) = true
-	case "bulk_pull":
-		kind := args.(map[string]any)["resource_type"].(Kind)
-		for _, k := range r.kinds {
-			if k == kind {
-				return nil
-			}
-		}
-		r.refused++
-		return &messaging.RemoteError{Class: "InvalidResourceTypeClass", Message: "Invalid resource type " + string(kind)}
-	}
-	return nil
+	return err
 }
 
 func TestNegotiate(t *testing.T) {
-	k17 := []Kind{KindPort, KindNetwork}
-	k18 := append(k17[:2:2], KindAddressGroup)
-	k20 := append(k18[:3:3], KindLocalIPAssociation)
-	k21 := append(k20[:4:4], KindNDPProxy)
 	for _, c := range []struct {
-		name     string
-		server   release
+		release  int
 		releases string
-		port     string // version of Port
 		refused  int
 	}{
-		{"17", release{reports: "1.2", plugin: "1.8", kinds: k17}, "17", "1.5", 3},
-		{"18", release{reports: "1.2", plugin: "1.8", kinds: k18}, "18", "1.7", 2},
-		{"19", release{reports: "1.2", plugin: "1.9", kinds: k18}, "19", "1.7", 1},
-		{"20", release{reports: "1.2", plugin: "1.9", kinds: k20}, "20", "1.7", 2},
-		{"21", release{reports: "1.2", plugin: "1.9", kinds: k21}, "21 to 22", "1.7", 1},
-		{"26", release{reports: "1.3", plugin: "1.9", kinds: k21}, "23 to 26", "1.8", 1},
-		{"29", release{reports: "1.4", plugin: "1.9", kinds: k21}, "27 or later", "1.10", 0},
+		{17, "17", 3}, {18, "18", 2}, {19, "19", 1}, {20, "20", 2}, {21, "21 to 22", 1}, {22, "21 to 22", 1}, {23, "23 to 26", 1}, {24, "23 to 26", 1},
+		{25, "23 to 26", 1}, {26, "23 to 26", 1}, {27, "27 or later", 0}, {28, "27 or later", 0}, {29, "27 or later", 0},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			releases, v, err := Negotiate(t.Context(), NewServer(&c.server, "hv1"))
-			if err != nil || releases != c.releases || v[KindPort] != c.port || c.server.calls > 3 || c.server.refused > c.refused {
-				t.Errorf("got %q, Port %s, %d calls, %d refused, %v", releases, v[KindPort], c.server.calls, c.server.refused, err)
+		t.Run(fmt.Sprint(c.release), func(t *testing.T) {
+			region := sim.New(sim.Config{Release: c.release})
+			server := &counting{Caller: region.Join("hv1", nil)}
+			releases, v, err := Negotiate(t.Context(), NewServer(server, "hv1"))
+			if err != nil || releases != c.releases || server.calls > 3 || server.refused > c.refused {
+				t.Errorf("got %q, %d calls, %d refused, %v", releases, server.calls, server.refused, err)
+			}
+			same := true
+			for kind, own := range region.Versions() {
+				if sim.Older(own, v[Kind(kind)]) {
+					t.Errorf("%s %s is newer than the server's own %s: it could tell nobody about one", kind, v[Kind(kind)], own)
+				}
+				same = same && own == v[Kind(kind)]
+			}
+			if !same && !PushesWhenTold(releases) {
+				t.Errorf("the server's own versions are %v, and it is not known that it pushes %v only when told", region.Versions(), v)
 			}
 		})
 	}
@@ -112,10 +94,13 @@ func TestVersionsOfRelease21AreThePythonAgents(t *testing.T) {
 }
 
 func TestNegotiateFailure(t *testing.T) {
-	down := &release{fail: messaging.ErrTimeout}
-	if _, _, err := Negotiate(t.Context(), NewServer(down, "hv1")); !errors.Is(err, messaging.ErrTimeout) {
-		t.Errorf("a server that does not answer: %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		link := sim.New(sim.Config{}).Join("hv1", nil)
+		link.Leave()
+		if _, _, err := Negotiate(t.Context(), NewServer(link, "hv1")); !errors.Is(err, messaging.ErrTimeout) {
+			t.Errorf("a server that does not answer: %v", err)
+		}
+	})
 }
 
 // recorder answers every call with a fixed result and keeps what was asked.

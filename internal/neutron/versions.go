@@ -52,6 +52,8 @@ type generation struct {
 	// Releases names the run for logs: the first and last major release of it.
 	Releases string
 	Versions Versions
+	// newer: some servers of the run have newer objects than these.
+	newer bool
 	// known finds out, without side effects, whether the server is at least of this generation. Every server is at
 	// least of the oldest, which has none.
 	known func(ctx context.Context, s *Server) (bool, error)
@@ -116,6 +118,17 @@ func supported(err error) (bool, error) {
 	}
 }
 
+// PushesWhenTold says whether a server of these releases, as [Negotiate] names them, may have newer objects than the versions
+// that were found. It pushes its own versions and those that agents have reported, so ours only from our first state report on.
+func PushesWhenTold(releases string) bool {
+	for _, g := range generations() {
+		if g.Releases == releases {
+			return g.newer
+		}
+	}
+	return false
+}
+
 // generations lists them, newest first. Sources: the VERSION constants of Neutron's tagged releases.
 func generations() []generation {
 	v17 := Versions{
@@ -134,13 +147,13 @@ func generations() []generation {
 		KindPort: "1.10", KindNetwork: "1.2", KindSubnet: "1.2", KindSecurityGroup: "1.6", KindSecurityGroupRule: "1.3",
 	})
 	return []generation{
-		{"27 or later", v27, hasReports("1.4")},
-		{"23 to 26", v23, hasReports("1.3")},
-		{"21 to 22", v21, hasKind(KindNDPProxy, "id")},
-		{"20", v20, hasKind(KindLocalIPAssociation, "fixed_port_id")},
-		{"19", v19, hasPlugin("1.9")},
-		{"18", v18, hasKind(KindAddressGroup, "id")},
-		{"17", v17, nil},
+		{"27 or later", v27, true, hasReports("1.4")},
+		{"23 to 26", v23, true, hasReports("1.3")},
+		{"21 to 22", v21, false, hasKind(KindNDPProxy, "id")},
+		{"20", v20, false, hasKind(KindLocalIPAssociation, "fixed_port_id")},
+		{"19", v19, false, hasPlugin("1.9")},
+		{"18", v18, false, hasKind(KindAddressGroup, "id")},
+		{"17", v17, false, nil},
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/tools/txtar"
 
 	"github.com/patchbay-sdn/patchbay/oslo/config"
 )
@@ -33,33 +34,34 @@ func TestCorpus(t *testing.T) {
 }
 
 func runArchive(t *testing.T, path string) {
-	data, err := os.ReadFile(path)
+	archive, err := txtar.ParseFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	about, files := splitArchive(string(data))
 	dir := t.TempDir()
 	var args []string
-	want := ""
-	for _, f := range files {
-		name, text, _ := strings.Cut(f, " --\n")
-		if name == "want" {
-			want = text
+	var want *txtar.File
+	for i, f := range archive.Files {
+		if f.Name == "want" {
+			want = &archive.Files[i]
 			continue
 		}
-		name = filepath.Join(dir, name)
+		name := filepath.Join(dir, f.Name)
 		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(name, f.Data, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		args = append(args, "--config-file", name)
 	}
+	if want == nil {
+		t.Fatalf("%s does not say what is wanted", path)
+	}
 	// The machine's own /etc must not take part.
 	args = append(args, "--config-dir", t.TempDir())
 	var env []string
-	for line := range strings.SplitSeq(about, "\n") {
+	for line := range strings.SplitSeq(string(archive.Comment), "\n") {
 		if rest, ok := strings.CutPrefix(line, "args: "); ok {
 			args = strings.Fields(strings.ReplaceAll(rest, "DIR", dir))
 			if !strings.Contains(rest, "--config-dir") {
@@ -72,8 +74,8 @@ func runArchive(t *testing.T, path string) {
 	}
 	have := strings.ReplaceAll(findings(t, args, env), dir+"/", "")
 	if *update {
-		before, _, _ := strings.Cut(string(data), "-- want --\n")
-		if err := os.WriteFile(path, []byte(before+"-- want --\n"+have), 0o644); err != nil {
+		want.Data = []byte(have)
+		if err := os.WriteFile(path, txtar.Format(archive), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		return
@@ -81,21 +83,9 @@ func runArchive(t *testing.T, path string) {
 	if have == "" {
 		t.Error("nothing was found wrong")
 	}
-	if diff := cmp.Diff(want, have); diff != "" {
+	if diff := cmp.Diff(string(want.Data), have); diff != "" {
 		t.Error(diff)
 	}
-}
-
-// splitArchive reads the txtar format: each file begins with "-- name --".
-func splitArchive(text string) (about string, files []string) {
-	parts := strings.Split("\n"+text, "\n-- ")
-	for _, p := range parts[1:] {
-		files = append(files, p+"\n")
-	}
-	if len(files) > 0 {
-		files[len(files)-1] = strings.TrimSuffix(files[len(files)-1], "\n")
-	}
-	return parts[0], files
 }
 
 // findings also holds Load to the verdict: it fails, or the gate complains, just

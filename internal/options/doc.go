@@ -7,7 +7,7 @@
 // default and old names, as the Python agent declares them, what it means,
 // where its value goes in [Options], and how far Patchbay honours it. What the
 // agent reads, what `patchbay config check` reports and the table in
-// docs/configuration.md all come from these rows.
+// docs/reference/configuration.md all come from these rows.
 //
 // [Load] reads everything at once. A value that the option's type refuses, or
 // values that contradict each other, are errors. A value that is fine but asks

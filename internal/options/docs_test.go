@@ -17,11 +17,11 @@ import (
 var update = flag.Bool("update", false, "write generated files")
 
 const (
-	docsPath  = "../../docs/configuration.md"
+	docsPath  = "../../docs/reference/configuration.md"
 	docsBegin = "<!-- The tables below are generated: go test ./internal/options -run TestDocs -update -->\n"
 )
 
-// TestDocs keeps the tables in docs/configuration.md equal to the rows.
+// TestDocs keeps the tables in docs/reference/configuration.md equal to the rows.
 func TestDocs(t *testing.T) {
 	data, err := os.ReadFile(docsPath)
 	if err != nil {

@@ -63,9 +63,7 @@ type Report struct {
 // Effective is what these options are and where each value comes from, without findings.
 func (o *Options) Effective() *Report {
 	r := &Report{Options: o}
-	for _, f := range o.conf.Files() {
-		r.Files = append(r.Files, f.Path)
-	}
+	r.Files = o.conf.Files()
 	r.read(o.conf, rows(thisMachine()))
 	r.Findings = nil
 	return r
@@ -115,9 +113,7 @@ func Check(args, env []string) (*Report, error) {
 		return nil, err
 	}
 	r := &Report{}
-	for _, f := range conf.Files() {
-		r.Files = append(r.Files, f.Path)
-	}
+	r.Files = conf.Files()
 	r.fatal(err)
 	r.read(conf, table)
 	o, errs := assign(conf, table)

@@ -26,7 +26,7 @@ const (
 	monitorName   = "patchbay"
 )
 
-// Config says where the database is and how to speak with it. Only Endpoint is required.
+// Config says where the database is and how to speak with it. Only Endpoint is required, or Dial.
 type Config struct {
 	// Endpoint is [ovs] ovsdb_connection: unix:PATH, tcp:IP:PORT or ssl:IP:PORT.
 	Endpoint string
@@ -41,6 +41,8 @@ type Config struct {
 	PreferLocal bool
 	// OnLocalSocket is called when the endpoint refuses, with the socket and the refusal; once until the endpoint is reached.
 	OnLocalSocket func(socket string, refused error)
+	// Dial, if set, makes the connections instead, and no other setting about endpoints counts. It is for databases in memory.
+	Dial func(context.Context) (net.Conn, error)
 }
 
 // Client keeps the connection to the database. Its methods may be used from any goroutine.
@@ -69,15 +71,21 @@ type Client struct {
 
 // New returns a client that will connect when it is run. It fails for endpoints and files that cannot work.
 func New(cfg Config) (*Client, error) {
-	e, err := parseEndpoint(cfg.Endpoint, cfg.SSL)
-	if err != nil {
-		return nil, err
+	var e endpoint
+	if cfg.Dial == nil {
+		var err error
+		if e, err = parseEndpoint(cfg.Endpoint, cfg.SSL); err != nil {
+			return nil, err
+		}
 	}
 	if cfg.LocalSocket == "" {
 		cfg.LocalSocket = localSocket()
 	}
 	dial := e.dial
-	if cfg.PreferLocal {
+	switch {
+	case cfg.Dial != nil:
+		dial = cfg.Dial
+	case cfg.PreferLocal:
 		dial = func(ctx context.Context) (net.Conn, error) {
 			// While ovsdb-server is away its socket is too, but the directory stays: nobody else gets to be asked.
 			if _, err := os.Stat(filepath.Dir(cfg.LocalSocket)); err == nil {

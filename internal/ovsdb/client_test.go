@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/patchbay-sdn/patchbay/internal/fake"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 )
 
@@ -40,18 +41,13 @@ const (
 )
 
 // inBubble runs a test with a fake server and virtual time.
-func inBubble(t *testing.T, s *fakeServer, cfg ovsdb.Config, test func(*testing.T, *follower)) {
+func inBubble(t *testing.T, s *fake.RPC, cfg ovsdb.Config, test func(*testing.T, *follower)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		f := followClient(t, newFakeClient(s, cfg))
 		test(t, f)
 		f.stop()
-		s.mu.Lock()
-		for _, c := range s.conns {
-			_ = c.Close()
-		}
-		s.mu.Unlock()
-		s.wg.Wait()
+		s.Close()
 	})
 }
 
@@ -71,7 +67,7 @@ func kinds(f *follower) string {
 
 func TestInitialAndUpdates(t *testing.T) {
 	var asked json.RawMessage
-	s := &fakeServer{handle: func(_ *fakeConn, method string, params []json.RawMessage) (any, string) {
+	s := &fake.RPC{Handle: func(_ *fake.RPCConn, method string, params []json.RawMessage) (any, string) {
 		if method != "monitor_cond_since" {
 			return nil, "unexpected"
 		}
@@ -94,7 +90,7 @@ func TestInitialAndUpdates(t *testing.T) {
 			t.Errorf("capabilities are %+v, %v", caps, err)
 		}
 		// One element of a map changed, one gone, one new; the tag cleared; ofport set.
-		s.last().update(txn2, `{"Port": {"`+portID+`": {"modify": {"tag": ["set",[]]}}},
+		notify(s.Last(), txn2, `{"Port": {"`+portID+`": {"modify": {"tag": ["set",[]]}}},
 			"Bridge": {"`+brID+`": {"modify": {"other_config": ["map",[["mac-table-size","50000"],["a","b"]]], "protocols": ["set",["OpenFlow14","OpenFlow10"]]}}},
 			"Interface": {"`+ifID+`": {"modify": {"ofport": -1, "external_ids": ["map",[["iface-id","y"]]], "error": "no device"}}}}`)
 		synctest.Wait()
@@ -107,7 +103,7 @@ func TestInitialAndUpdates(t *testing.T) {
 		if i := v.InterfaceByName("tap0"); *i.OFPort != -1 || i.ExternalIDs["iface-id"] != "y" || len(i.ExternalIDs) != 2 || i.Error != "no device" {
 			t.Errorf("interface is %+v", i)
 		}
-		s.last().update(txn2, `{"Port": {"`+portID+`": {"delete": null}}, "Interface": {"`+ifID+`": {"delete": null}},
+		notify(s.Last(), txn2, `{"Port": {"`+portID+`": {"delete": null}}, "Interface": {"`+ifID+`": {"delete": null}},
 			"Bridge": {"`+brID+`": {"modify": {"ports": ["uuid","`+portID+`"]}}}}`)
 		synctest.Wait()
 		if v.PortByName("tap0") != nil || v.InterfaceByName("tap0") != nil || len(v.BridgeByName("br-int").Ports) != 0 {
@@ -121,9 +117,9 @@ func TestInitialAndUpdates(t *testing.T) {
 
 // The server still knows the last transaction we saw and tells only what came after.
 func TestReconnectSince(t *testing.T) {
-	s := &fakeServer{}
-	s.handle = func(c *fakeConn, _ string, params []json.RawMessage) (any, string) {
-		if c.n == 1 {
+	s := &fake.RPC{}
+	s.Handle = func(c *fake.RPCConn, _ string, params []json.RawMessage) (any, string) {
+		if c.N == 1 {
 			return dump(txn1, oneBridge), ""
 		}
 		if string(params[3]) != `"`+txn2+`"` {
@@ -133,8 +129,8 @@ func TestReconnectSince(t *testing.T) {
 	}
 	inBubble(t, s, ovsdb.Config{}, func(t *testing.T, f *follower) {
 		synctest.Wait()
-		s.last().update(txn2, `{"Port": {"`+portID+`": {"modify": {"vlan_mode": "trunk"}}}}`)
-		_ = s.last().Close()
+		notify(s.Last(), txn2, `{"Port": {"`+portID+`": {"modify": {"vlan_mode": "trunk"}}}}`)
+		_ = s.Last().Close()
 		elapse(time.Second)
 		p := f.view.PortByName("tap0")
 		if *p.Tag != 6 || p.VLANMode != "trunk" {
@@ -161,16 +157,16 @@ func TestInconsistentUpdates(t *testing.T) {
 		"no object":                `[1,2,3]`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &fakeServer{}
-			s.handle = func(c *fakeConn, _ string, params []json.RawMessage) (any, string) {
-				if c.n > 1 && !strings.Contains(string(params[3]), "00000000-0000-0000-0000-000000000000") {
+			s := &fake.RPC{}
+			s.Handle = func(c *fake.RPCConn, _ string, params []json.RawMessage) (any, string) {
+				if c.N > 1 && !strings.Contains(string(params[3]), "00000000-0000-0000-0000-000000000000") {
 					t.Errorf("did not ask for a whole dump: %s", params[3])
 				}
 				return dump(txn1, oneBridge), ""
 			}
 			inBubble(t, s, ovsdb.Config{}, func(t *testing.T, f *follower) {
 				synctest.Wait()
-				s.last().update(txn2, update)
+				notify(s.Last(), txn2, update)
 				elapse(time.Second)
 				if k := kinds(f); k != "initial disconnected reconnected" {
 					t.Errorf("batches are %q", k)
@@ -184,7 +180,7 @@ func TestInconsistentUpdates(t *testing.T) {
 }
 
 func TestOlderServer(t *testing.T) {
-	s := &fakeServer{handle: func(_ *fakeConn, method string, params []json.RawMessage) (any, string) {
+	s := &fake.RPC{Handle: func(_ *fake.RPCConn, method string, params []json.RawMessage) (any, string) {
 		if method == "monitor_cond" && len(params) == 3 {
 			return json.RawMessage(oneBridge), ""
 		}
@@ -192,7 +188,7 @@ func TestOlderServer(t *testing.T) {
 	}}
 	inBubble(t, s, ovsdb.Config{}, func(t *testing.T, f *follower) {
 		synctest.Wait()
-		s.last().send(map[string]any{"id": nil, "method": "update2", "params": []any{
+		s.Last().Send(map[string]any{"id": nil, "method": "update2", "params": []any{
 			"patchbay", json.RawMessage(`{"Port": {"` + portID + `": {"modify": {"tag": 6}}}}`),
 		}})
 		synctest.Wait()
@@ -206,11 +202,11 @@ func TestOlderServer(t *testing.T) {
 func TestInactivityProbe(t *testing.T) {
 	var mute atomic.Bool
 	var echoes atomic.Int64
-	s := &fakeServer{handle: func(_ *fakeConn, method string, _ []json.RawMessage) (any, string) {
+	s := &fake.RPC{Handle: func(_ *fake.RPCConn, method string, _ []json.RawMessage) (any, string) {
 		if method == "echo" {
 			echoes.Add(1)
 			if mute.Load() {
-				return silence{}, ""
+				return fake.Silence{}, ""
 			}
 			return []any{}, ""
 		}
@@ -226,18 +222,18 @@ func TestInactivityProbe(t *testing.T) {
 		if k := kinds(f); k != "initial disconnected reconnected" {
 			t.Errorf("with echoes unanswered: %q", k)
 		}
-		if err := f.batches[1].Err; !strings.Contains(err.Error(), "silent for 10s") {
+		if err := f.batches[1].Err; !strings.Contains(err.Error(), "no message from ovsdb-server for 10s") {
 			t.Errorf("reason is %v", err)
 		}
 	})
 }
 
 func TestServerEchoIsAnswered(t *testing.T) {
-	s := &fakeServer{handle: func(*fakeConn, string, []json.RawMessage) (any, string) { return dump(txn1, oneBridge), "" }}
+	s := &fake.RPC{Handle: func(*fake.RPCConn, string, []json.RawMessage) (any, string) { return dump(txn1, oneBridge), "" }}
 	inBubble(t, s, ovsdb.Config{}, func(t *testing.T, f *follower) {
 		synctest.Wait()
-		s.last().sendText(`{"id":"echo","method":"echo","params":["a"]}`)
-		s.last().sendText(`{"id":null,"method":"stolen","params":["lock"]}`)
+		s.Last().SendText(`{"id":"echo","method":"echo","params":["a"]}`)
+		s.Last().SendText(`{"id":null,"method":"stolen","params":["lock"]}`)
 		elapse(time.Second)
 		if k := kinds(f); k != "initial" {
 			t.Errorf("batches are %q", k)
@@ -247,8 +243,8 @@ func TestServerEchoIsAnswered(t *testing.T) {
 
 // One event per reason, however long the server is away, and attempts that become rarer up to a bound.
 func TestBackoff(t *testing.T) {
-	s := &fakeServer{handle: func(*fakeConn, string, []json.RawMessage) (any, string) { return dump(txn1, oneBridge), "" }}
-	s.setDown(errDown)
+	s := &fake.RPC{Handle: func(*fake.RPCConn, string, []json.RawMessage) (any, string) { return dump(txn1, oneBridge), "" }}
+	s.SetDown(errDown)
 	inBubble(t, s, ovsdb.Config{}, func(t *testing.T, f *follower) {
 		elapse(10 * time.Minute)
 		if k := kinds(f); k != "disconnected" || !errors.Is(f.batches[0].Err, errDown) {
@@ -262,7 +258,7 @@ func TestBackoff(t *testing.T) {
 		if _, err := f.client.Capabilities(ctx); !errors.Is(err, ovsdb.ErrTimedOut) {
 			t.Errorf("capabilities: %v", err)
 		}
-		s.setDown(nil)
+		s.SetDown(nil)
 		elapse(8 * time.Second)
 		if k := kinds(f); k != "disconnected initial" {
 			t.Errorf("batches are %q", k)
@@ -272,19 +268,19 @@ func TestBackoff(t *testing.T) {
 
 func TestCommitErrors(t *testing.T) {
 	var answer atomic.Pointer[any]
-	s := &fakeServer{}
-	s.handle = func(c *fakeConn, method string, _ []json.RawMessage) (any, string) {
+	s := &fake.RPC{}
+	s.Handle = func(c *fake.RPCConn, method string, _ []json.RawMessage) (any, string) {
 		if method != "transact" {
 			return dump(txn1, oneBridge), ""
 		}
 		results := *answer.Load()
 		if results == nil {
-			return silence{}, ""
+			return fake.Silence{}, ""
 		}
 		if text, ok := results.(string); ok {
 			if text == "hang up" {
 				_ = c.Close()
-				return silence{}, ""
+				return fake.Silence{}, ""
 			}
 			return nil, text
 		}
@@ -332,9 +328,9 @@ func TestCommitErrors(t *testing.T) {
 
 // Whoever commits while the server is slow is not in the way of reading, and a stop is quick.
 func TestStopWhileWaiting(t *testing.T) {
-	s := &fakeServer{handle: func(_ *fakeConn, method string, _ []json.RawMessage) (any, string) {
+	s := &fake.RPC{Handle: func(_ *fake.RPCConn, method string, _ []json.RawMessage) (any, string) {
 		if method == "transact" {
-			return silence{}, ""
+			return fake.Silence{}, ""
 		}
 		return dump(txn1, oneBridge), ""
 	}}

@@ -3,6 +3,8 @@
 package ovsdb
 
 import (
+	"slices"
+
 	wire "github.com/ovn-kubernetes/libovsdb/ovsdb"
 )
 
@@ -45,6 +47,17 @@ func (e BridgeEdit) AddProtocols(protocols ...string) BridgeEdit {
 		e.op.mutate("protocols", wire.MutateOperationInsert, setOf(protocols))
 	}
 	return e
+}
+
+// Disconnects says whether the transaction makes ovs-vswitchd close the OpenFlow connections of a bridge that exists: it does so
+// when the bridge's protocols or datapath type change.
+func (t *Tx) Disconnects(id UUID) bool {
+	o := t.edits[id]
+	if o == nil || o.table != "Bridge" {
+		return false
+	}
+	_, kind := o.row["datapath_type"]
+	return kind || slices.ContainsFunc(o.mutations, func(m wire.Mutation) bool { return m.Column == "protocols" })
 }
 
 // MergeOtherConfig sets keys of other_config and leaves all others.

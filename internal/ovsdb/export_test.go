@@ -4,17 +4,13 @@ package ovsdb
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"net"
 	"time"
 )
 
-// SetDial replaces how the client reaches its server, and takes the chance out of its backoff.
-func (c *Client) SetDial(dial func(context.Context) (net.Conn, error)) {
-	c.dial = dial
-	c.jitter = func() float64 { return 0.5 }
-}
+// NoJitter takes the chance out of a client's backoff.
+func (c *Client) NoJitter() { c.jitter = func() float64 { return 0.5 } }
 
 // Advance decodes the text of updates like a notification, or like a whole dump.
 func (v *View) Advance(text []byte, whole bool) (*Batch, error) {

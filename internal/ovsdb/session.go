@@ -206,7 +206,7 @@ func (s *session) probe(interval time.Duration) {
 		case now != seen:
 			seen, asked = now, false
 		case asked:
-			s.close(fmt.Errorf("the database was silent for %v", 2*interval))
+			s.close(fmt.Errorf("no message from ovsdb-server for %v", 2*interval))
 			return
 		default:
 			asked = true
@@ -219,7 +219,7 @@ func (s *session) probe(interval time.Duration) {
 // rpcError is the server's refusal of a whole request.
 type rpcError struct{ text string }
 
-func (e *rpcError) Error() string { return "the database refused the request: " + e.text }
+func (e *rpcError) Error() string { return "ovsdb-server rejected the request: " + e.text }
 
 func isNull(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/patchbay-sdn/patchbay/internal/fake"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 )
 
@@ -24,7 +25,7 @@ func TestStatistics(t *testing.T) {
 		`[{"rows": []}, {"error": "late"}]`: "answers",
 	} {
 		var asked string
-		s := &fakeServer{handle: func(_ *fakeConn, method string, params []json.RawMessage) (any, string) {
+		s := &fake.RPC{Handle: func(_ *fake.RPCConn, method string, params []json.RawMessage) (any, string) {
 			if method == "transact" {
 				asked = string(params[1])
 				return json.RawMessage(answer), ""
@@ -52,7 +53,7 @@ func TestStatistics(t *testing.T) {
 
 func TestStatisticsWithoutConnection(t *testing.T) {
 	// A client that does not run has no connection; one that does may have it before its first question.
-	if _, err := newFakeClient(&fakeServer{}, ovsdb.Config{}).Statistics(t.Context()); !errors.Is(err, ovsdb.ErrDisconnected) {
+	if _, err := newFakeClient(&fake.RPC{}, ovsdb.Config{}).Statistics(t.Context()); !errors.Is(err, ovsdb.ErrDisconnected) {
 		t.Errorf("without a connection: %v", err)
 	}
 }

@@ -99,6 +99,34 @@ func TestTransactionsOnTheWire(t *testing.T) {
 	}
 }
 
+// ovs-vswitchd closes the connections of a bridge when its protocols or its datapath type change, and for nothing else here.
+func TestDisconnects(t *testing.T) {
+	for name, c := range map[string]struct {
+		build func(*ovsdb.Tx)
+		want  bool
+	}{
+		"nothing": {func(*ovsdb.Tx) {}, false},
+		"in line": {func(tx *ovsdb.Tx) { tx.EnsureBridge(ovsdb.BridgeSpec{Name: "br-int", FailMode: "secure"}) }, false},
+		"protocols": {func(tx *ovsdb.Tx) {
+			tx.EnsureBridge(ovsdb.BridgeSpec{Name: "br-int", Protocols: []string{"OpenFlow14"}})
+		}, true},
+		"datapath type": {func(tx *ovsdb.Tx) { tx.EnsureBridge(ovsdb.BridgeSpec{Name: "br-int", DatapathType: "netdev"}) }, true},
+		"others": {func(tx *ovsdb.Tx) {
+			tx.EnsureBridge(ovsdb.BridgeSpec{Name: "br-int", FailMode: "standalone", OtherConfig: map[string]string{"a": "b"}})
+			tx.Bridge(brID).SetMcastSnooping(true)
+		}, false},
+		"another bridge": {func(tx *ovsdb.Tx) {
+			tx.EnsureBridge(ovsdb.BridgeSpec{Name: "br-ex", DatapathType: "netdev", Protocols: []string{"OpenFlow14"}})
+		}, false},
+	} {
+		tx := ovsdb.NewTx(oneBridgeView(t))
+		c.build(tx)
+		if got := tx.Disconnects(brID); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
 func TestMistakesInTransactions(t *testing.T) {
 	for name, c := range map[string]struct {
 		build func(*ovsdb.Tx)

@@ -66,16 +66,13 @@ func (c *cloud) converge(t failer) {
 func (c *cloud) answerAll(t failer, asked map[world.Item]bool) {
 	for {
 		c.settle(t)
-		var again, first []world.Item
+		var first []world.Item
 		for _, i := range c.w.MissingItems() {
-			if key := (world.Item{Kind: i.Kind, ID: i.ID}); asked[key] {
-				again = append(again, i)
-			} else {
+			if key := (world.Item{Kind: i.Kind, ID: i.ID}); !asked[key] {
 				asked[key] = true
 				first = append(first, i)
 			}
 		}
-		c.w.NoAnswer(again)
 		if len(first) == 0 {
 			return
 		}
@@ -83,14 +80,16 @@ func (c *cloud) answerAll(t failer, asked map[world.Item]bool) {
 	}
 }
 
-func (c *cloud) answerPorts(ids []string) {
+func (c *cloud) answerPorts(ids []string) { c.answerPortsAsked(c.w.Now(), ids) }
+
+func (c *cloud) answerPortsAsked(at uint64, ids []string) {
 	var found []neutron.Port
 	for _, id := range ids {
 		if p := c.ports[id]; p != nil {
 			found = append(found, *p)
 		}
 	}
-	c.w.Ports(ids, found)
+	c.w.PortsAsked(at, ids, found)
 }
 
 func (c *cloud) answerItems(items []world.Item) {
@@ -102,13 +101,13 @@ func (c *cloud) answerItems(items []world.Item) {
 			if g := c.groups[item.ID]; g != nil {
 				found = append(found, *g)
 			}
-			c.w.Groups(one, found)
+			c.w.Groups.Pulled(one, found)
 		case neutron.KindAddressGroup:
 			var found []neutron.AddressGroup
 			if g := c.addresses[item.ID]; g != nil {
 				found = append(found, *g)
 			}
-			c.w.AddressGroups(one, found)
+			c.w.Members.AddressGroupsPulled(one, found)
 		case neutron.KindPort:
 			var found []neutron.Member
 			for _, id := range slices.Sorted(maps.Keys(c.ports)) {
@@ -116,7 +115,7 @@ func (c *cloud) answerItems(items []world.Item) {
 					found = append(found, *p.Member())
 				}
 			}
-			c.w.Members(one, found)
+			c.w.Members.Pulled(one, found)
 		}
 	}
 }
@@ -144,7 +143,7 @@ func (c *cloud) plugInto(name string, ofport int, ids map[string]string) {
 func (c *cloud) conjunctionNames() map[uint32]string {
 	names := map[uint32]string{}
 	for _, g := range slices.Sorted(maps.Keys(c.groups)) {
-		for _, r := range c.w.Rules(g) {
+		for _, r := range c.w.Groups.Rules(g) {
 			if r.Remote == "" {
 				continue
 			}
@@ -152,7 +151,7 @@ func (c *cloud) conjunctionNames() map[uint32]string {
 			if r.Direction == world.Egress {
 				arrow = ">"
 			}
-			names[c.w.ConjunctionID(conjunctionOf(g, &r))] = fmt.Sprintf("%s%s%s/%d", g, arrow, r.Remote, r.IPVersion)
+			names[c.w.Members.ConjunctionID(conjunctionOf(g, &r))] = fmt.Sprintf("%s%s%s/%d", g, arrow, r.Remote, r.IPVersion)
 		}
 	}
 	delete(names, 0)

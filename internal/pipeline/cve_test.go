@@ -14,7 +14,7 @@ import (
 	of "github.com/patchbay-sdn/patchbay/openflow"
 )
 
-// The holes that were published for the Python agent, each with the packet or the object that it was about; docs/security.md lists them.
+// The holes that were published for the Python agent, each with the packet or the object that it was about; docs/explanation/security-model.md lists them.
 // The flows are those that a switch would get; a packet is looked up in them as a switch does.
 
 // decide returns what the flows of a table do with a packet, written like a match: the actions of the flow that matches with the highest
@@ -122,9 +122,9 @@ func TestSpoofedSenders(t *testing.T) {
 func TestSpoofedSendersWithoutFirewall(t *testing.T) {
 	cfg := filterConfig()
 	cfg.Filter, cfg.FilterTables, cfg.AntiSpoof = false, false, true
-	s := &script{t: t, cfg: cfg}
+	s := &scripted{t: t, cfg: cfg}
 	for _, line := range []string{"network N vxlan 42", "port A 11 N 10.0.0.10 2001:db8::a", "port B 12 N"} {
-		s.do(strings.Fields(line))
+		s.Tell(strings.Fields(line))
 	}
 	c := s.cloud()
 	c.converge(t)

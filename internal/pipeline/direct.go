@@ -62,7 +62,7 @@ func (c *compiler) unfiltered(p *world.Port) {
 // wayOut is the port of the integration bridge through which packets of a segment leave the host. Flat networks have none
 // here: the Python agent leaves theirs to ordinary switching.
 func (c *compiler) wayOut(key world.SegmentKey) uint32 {
-	s := c.w.Segment(key)
+	s := c.w.Segments.Get(key)
 	switch {
 	case s.Tunnelled():
 		return c.w.OFPort(c.w.Config.IntPatch)

@@ -9,6 +9,6 @@
 // One file holds the flows of one kind of object: bridge.go the base of each bridge, segment.go networks and their tunnels,
 // port.go ports and, without filters, the check of their senders. The filters are in filter.go (what every port has), rules.go
 // (what its groups allow) and peer.go (the addresses of members, shared by all ports of a network). The tables are those of
-// neutron-openvswitch-agent, numbered in tables.go and shown with real dumps in docs/pipeline.md; testdata/*.script shows what
+// neutron-openvswitch-agent, numbered in tables.go and shown with real dumps in docs/reference/pipeline.md; testdata/*.script shows what
 // becomes of each kind of rule and port.
 package pipeline

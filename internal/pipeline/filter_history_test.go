@@ -26,10 +26,30 @@ type filterHistory struct {
 	number   int // of the last rule
 	texts    map[string][]string
 	// late are answers on their way, each as the server gave it.
-	late []lateAnswer
+	late  []lateAnswer
+	onWay onWay
 }
 
 type lateAnswer struct{ arrive, lose func() }
+
+// onWay is when a question left that is on its way, by what it is about.
+type onWay map[string]uint64
+
+// ask says whether to ask now: no question is on its way whose answer will count.
+func (o onWay) ask(what string, now, since uint64) bool {
+	if at, ok := o[what]; ok && at >= since {
+		return false
+	}
+	o[what] = now
+	return true
+}
+
+// land takes that a question came to its end.
+func (o onWay) land(what string, asked uint64) {
+	if o[what] == asked {
+		delete(o, what)
+	}
+}
 
 // object is one object of a message.
 func object(data string) string { return `{"versioned_object.data":` + data + `}` }
@@ -62,10 +82,10 @@ func (h *filterHistory) push(kind neutron.Kind, id string, event neutron.Event, 
 		}
 	}
 	send(data, event)
-	if old := h.texts[key]; len(old) > 0 && rapid.IntRange(0, 3).Draw(h.t, "overtaken") == 0 {
+	if old := h.texts[key]; len(old) > 0 && rapid.Bool().Draw(h.t, "overtaken") {
 		send(rapid.SampledFrom(old).Draw(h.t, "old"), neutron.Updated)
 	}
-	if rapid.IntRange(0, 3).Draw(h.t, "twice") == 0 {
+	if rapid.IntRange(0, 5).Draw(h.t, "twice") == 0 {
 		send(data, event)
 	}
 	if event == neutron.Updated {
@@ -175,15 +195,26 @@ func (h *filterHistory) changeAddresses(id string) {
 // ask has the host ask for what it misses. The server answers with what it knows now, and the answer arrives some time.
 func (h *filterHistory) ask() {
 	h.settle(h.t)
-	if ids := h.w.Missing(); len(ids) > 0 {
+	now := h.w.Now()
+	missing := slices.DeleteFunc(h.w.Missing(), func(id string) bool { return !h.onWay.ask(id, now, h.w.Port(id).Since()) })
+	if len(missing) > 0 {
 		then := h.snapshot()
-		h.late = append(h.late, lateAnswer{func() { then.answerPorts(ids) }, func() { then.answerPorts(ids) }})
+		lose := func() {
+			for _, id := range missing {
+				h.onWay.land(id, now)
+			}
+		}
+		h.late = append(h.late, lateAnswer{func() { lose(); then.answerPortsAsked(now, missing) }, lose})
 	}
 	for _, item := range h.w.MissingItems() {
+		if _, since := h.w.Standing(item); !h.onWay.ask(item.String(), now, since) {
+			continue
+		}
 		then := h.snapshot()
-		one := []world.Item{item}
-		h.late = append(h.late, lateAnswer{func() { then.answerItems(one) }, func() { h.w.NoAnswer(one) }})
+		lose := func() { h.onWay.land(item.String(), now) }
+		h.late = append(h.late, lateAnswer{func() { lose(); then.answerItems([]world.Item{item}) }, lose})
 	}
+	h.w.Members.KeepRevisions(len(h.late) > 0)
 }
 
 // snapshot is the server as it is now, with the host of then.
@@ -251,7 +282,7 @@ func TestAnyFilterHistory(t *testing.T) {
 		cfg := filterConfig()
 		cfg.FailClosed = rapid.Bool().Draw(t, "fail closed")
 		cfg.EgressDirect = rapid.Bool().Draw(t, "direct")
-		h := &filterHistory{cloud: newCloud(cfg), t: t, texts: map[string][]string{}}
+		h := &filterHistory{cloud: newCloud(cfg), t: t, texts: map[string][]string{}, onWay: onWay{}}
 		for _, id := range historyGroups {
 			h.groups[id] = &neutron.SecurityGroup{ID: id}
 		}
@@ -259,6 +290,16 @@ func TestAnyFilterHistory(t *testing.T) {
 			h.addresses[id] = &neutron.AddressGroup{ID: id}
 		}
 		h.compile(t, h.w.Everything())
+		for i, id := range []string{"A", "B"} { // something is in force at first
+			h.plugInto("tap"+id, 10+i, map[string]string{"iface-id": id, "attached-mac": "fa:16:3e:00:00:0" + strings.ToLower(id)})
+		}
+		for _, id := range historyPorts {
+			h.changePort(id)
+		}
+		for range 4 {
+			h.addRule(rapid.SampledFrom(historyGroups).Draw(t, "group"))
+		}
+		h.converge(t)
 		for range rapid.IntRange(1, 60).Draw(t, "events") {
 			h.step()
 		}

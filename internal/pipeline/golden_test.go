@@ -6,8 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +13,7 @@ import (
 
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+	"github.com/patchbay-sdn/patchbay/internal/script"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 	of "github.com/patchbay-sdn/patchbay/openflow"
 )
@@ -24,35 +23,11 @@ var update = flag.Bool("update", false, "write what the scripts in testdata prin
 // TestScripts plays the scripts in testdata. Lines of a script build a cloud, lines that begin with "$ " ask what became of
 // it, and what follows them is the answer. testdata/README says what can be written.
 func TestScripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.script")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scripts: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".script"), func(t *testing.T) {
-			data, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := play(t, string(data)).out.String()
-			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil { //nolint:gosec // part of the source
-					t.Fatal(err)
-				}
-				return
-			}
-			want, have := strings.Split(string(data), "\n"), strings.Split(got, "\n")
-			for i := range max(len(want), len(have)) {
-				if i >= len(want) || i >= len(have) || want[i] != have[i] {
-					t.Fatalf("from line %d on:\n%s\nwant:\n%s", i+1, strings.Join(have[min(i, len(have)):], "\n"), strings.Join(want[min(i, len(want)):], "\n"))
-				}
-			}
-		})
-	}
+	script.Run(t, "testdata/*.script", *update, func(t *testing.T) script.Player { return newScripted(t) })
 }
 
-// script is a script being played.
-type script struct {
+// scripted is a cloud that a script builds.
+type scripted struct {
 	t      *testing.T
 	cfg    world.Config
 	c      *cloud // nil while options may still come
@@ -62,30 +37,24 @@ type script struct {
 	card   bool
 }
 
-func play(t *testing.T, text string) *script {
-	s := &script{t: t, cfg: filterConfig()}
-	answering := false
-	for line := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n") {
-		question, isQuestion := strings.CutPrefix(line, "$ ")
-		if answering && line != "" && !isQuestion {
-			continue // the answer as it was
-		}
-		answering = isQuestion
-		s.out.WriteString(line + "\n")
-		if isQuestion {
-			s.cloud().converge(t)
-			s.ask(strings.Fields(question))
-			continue
-		}
-		before, _, _ := strings.Cut(line, "#")
-		if fields := strings.Fields(before); len(fields) > 0 {
-			s.do(fields)
-		}
-	}
+func newScripted(t *testing.T) *scripted { return &scripted{t: t, cfg: filterConfig()} }
+
+// play plays a script and returns what it has built.
+func play(t *testing.T, text string) *scripted {
+	s := newScripted(t)
+	script.Play(text, s)
 	return s
 }
 
-func (s *script) cloud() *cloud {
+// Ask lets the cloud come to rest first.
+func (s *scripted) Ask(words []string) []string {
+	s.cloud().converge(s.t)
+	s.out.Reset()
+	s.ask(words)
+	return strings.Split(strings.TrimSuffix(s.out.String(), "\n"), "\n")
+}
+
+func (s *scripted) cloud() *cloud {
 	if s.c == nil {
 		s.c = newCloud(s.cfg)
 		if s.card {
@@ -100,7 +69,8 @@ func (s *script) cloud() *cloud {
 	return s.c
 }
 
-func (s *script) do(f []string) {
+// Tell takes a line of a script.
+func (s *scripted) Tell(f []string) {
 	switch f[0] {
 	case "option":
 		s.option(f[1:])
@@ -133,7 +103,7 @@ func (s *script) do(f []string) {
 	}
 }
 
-func (s *script) option(f []string) {
+func (s *scripted) option(f []string) {
 	if s.c != nil {
 		s.t.Fatal("options come first")
 	}
@@ -162,7 +132,7 @@ func (s *script) option(f []string) {
 	}
 }
 
-func (s *script) number(text string) *int {
+func (s *scripted) number(text string) *int {
 	n, err := strconv.Atoi(text)
 	if err != nil {
 		s.t.Fatal(err)
@@ -170,7 +140,7 @@ func (s *script) number(text string) *int {
 	return &n
 }
 
-func (s *script) prefix(text string) neutron.Prefix {
+func (s *scripted) prefix(text string) neutron.Prefix {
 	p, err := neutron.ParsePrefix(text)
 	if err != nil {
 		s.t.Fatal(err)
@@ -179,7 +149,7 @@ func (s *script) prefix(text string) neutron.Prefix {
 }
 
 // rule reads "ID ingress|egress ipv4|ipv6 [protocol [80 | 80-90 | type T [code C]]] [prefix P | members G | addresses A]".
-func (s *script) rule(f []string) {
+func (s *scripted) rule(f []string) {
 	r := neutron.SecurityGroupRule{ID: f[0], SecurityGroupID: s.group.ID, Direction: f[1], EtherType: map[string]string{"ipv4": "IPv4", "ipv6": "IPv6"}[f[2]]}
 	for f = f[3:]; len(f) > 0; f = f[1:] {
 		next := func() string { f = f[1:]; return f[0] }
@@ -208,7 +178,7 @@ func (s *script) rule(f []string) {
 
 // port reads "NAME NUMBER|elsewhere NETWORK [IP…] [group G] [pair MAC PREFIX] [owner O] [unprotected]". The name is a letter,
 // which is the end of its MAC.
-func (s *script) port(f []string) {
+func (s *scripted) port(f []string) {
 	p := &neutron.Port{ID: f[0], DeviceOwner: "compute:nova"}
 	var err error
 	if p.MAC, err = neutron.ParseMAC("fa:16:3e:00:00:0" + strings.ToLower(f[0])); err != nil {
@@ -249,7 +219,7 @@ func (s *script) port(f []string) {
 
 // ask answers "flows OF [TABLE…]", where OF is a port's name, "bridge", "peers" or "interfaces"; "rules NAME [TABLE…]", which
 // is the flows of its rules only; and "port NAME".
-func (s *script) ask(f []string) {
+func (s *scripted) ask(f []string) {
 	if f[0] == "port" {
 		s.state(f[1])
 		return
@@ -307,7 +277,7 @@ func (s *script) ask(f []string) {
 }
 
 // state tells what was decided about a port, and in which order its rows and flows come.
-func (s *script) state(id string) {
+func (s *scripted) state(id string) {
 	p := s.c.w.Port(id)
 	fmt.Fprintf(&s.out, "%s: %s\n", p.Wiring.State, p.Wiring.Reason)
 	want := Compile(s.c.w, s.c.s, world.Object{Kind: world.KindPort, ID: id})

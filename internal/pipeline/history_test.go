@@ -3,7 +3,6 @@
 package pipeline
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -99,14 +98,14 @@ func (h *host) tunnelPort(e world.Endpoint, ofport int) {
 	br := *old
 	b := &ovsdb.Batch{Kind: ovsdb.Update}
 	if p := h.w.View.PortByName(name); p != nil {
-		if h.w.Wanted(e) {
+		if h.w.Tunnels.Wanted(e) {
 			return
 		}
 		br.Ports = slices.DeleteFunc(slices.Clone(br.Ports), func(u ovsdb.UUID) bool { return u == p.UUID })
 		b.Ports = []ovsdb.Diff[ovsdb.Port]{{Old: p}}
 		b.Interfaces = []ovsdb.Diff[ovsdb.Interface]{{Old: h.w.View.Interface(p.Interfaces[0])}}
 	} else {
-		if !h.w.Wanted(e) {
+		if !h.w.Tunnels.Wanted(e) {
 			return
 		}
 		h.addPort(b, &br, name, ofport, nil)
@@ -131,7 +130,7 @@ func (h *host) compile(t failer, objects []world.Object) {
 // text is all flows, as a sorted list with the local VLANs replaced by what they stand for.
 func (h *host) text() []string {
 	names := map[uint16]string{}
-	for _, s := range h.w.Segments() {
+	for _, s := range h.w.Segments.All() {
 		names[s.VLAN] = s.Key.String()
 	}
 	set := map[string]bool{}
@@ -153,12 +152,18 @@ func (h *host) text() []string {
 
 func mac(id string) string { return "fa:16:3e:00:00:0" + id }
 
-// facts is what is true in the end; a fresh host that is told just these must come to the same flows.
-type facts struct {
-	plugged map[string]int    // ofport
-	details map[string]string // object data; "" is unknown to the server
-	fdb     map[string]bool   // "net seg type endpoint mac ip"
-	tunnels map[world.Endpoint]bool
+// server is what is true in Neutron, whatever the host has heard of it. A fresh host is told just this.
+type server struct {
+	ports    map[string]string // object data, by id
+	deleted  map[string]bool   // an id does not come back
+	stations map[string]map[neutron.MAC]place
+	tunnels  map[world.Endpoint]bool
+}
+
+// place is where a station of a network is, on another host.
+type place struct {
+	endpoint netip.Addr
+	ips      []netip.Addr
 }
 
 var segments = []struct {
@@ -170,7 +175,7 @@ var segments = []struct {
 }
 
 func drawDetails(t *rapid.T, id string, revision int) string {
-	s := segments[rapid.IntRange(0, len(segments)-1).Draw(t, "segment")]
+	s := segments[rapid.SampledFrom([]int{0, 0, 0, 1, 1, 2, 3, 4, 5}).Draw(t, "segment")]
 	number := "null"
 	if s.id >= 0 {
 		number = fmt.Sprint(s.id)
@@ -188,27 +193,355 @@ func drawDetails(t *rapid.T, id string, revision int) string {
 		rapid.Bool().Draw(t, "security"), id, id, pairs, host, host, s.kind, s.physnet, number)
 }
 
-func decode(t *rapid.T, data string) neutron.Port {
-	var p neutron.Port
-	if err := json.Unmarshal([]byte(data), &p); err != nil {
-		t.Fatal(err)
+// entry is one forwarding entry of a network.
+type entry struct {
+	endpoint netip.Addr
+	neutron.FDBEntry
+}
+
+// entries are those of a network: each host that has stations gets broadcasts, too.
+func (s *server) entries(network string) map[entry]bool {
+	out := map[entry]bool{}
+	for mac, at := range s.stations[network] {
+		out[entry{at.endpoint, neutron.FDBEntry{IP: netip.IPv4Unspecified()}}] = true
+		for _, ip := range at.ips {
+			out[entry{at.endpoint, neutron.FDBEntry{MAC: mac, IP: ip}}] = true
+		}
 	}
-	return p
+	return out
 }
 
-func message(line string) map[string]neutron.FDBNetwork {
-	f := strings.Fields(line)
-	var id int
-	_, _ = fmt.Sscan(f[1], &id)
-	m, _ := neutron.ParseMAC(f[4])
-	return map[string]neutron.FDBNetwork{f[0]: {
-		NetworkType: f[2], SegmentationID: &id,
-		Ports: map[netip.Addr][]neutron.FDBEntry{netip.MustParseAddr(f[3]): {{MAC: m, IP: netip.MustParseAddr(f[5])}}},
-	}}
+// answer is what the server says about ports now.
+func (s *server) answer(t *rapid.T, ids []string) []neutron.Port {
+	var found []neutron.Port
+	for _, id := range ids {
+		if data := s.ports[id]; data != "" {
+			found = append(found, *decodeAs[neutron.Port](t, neutron.KindPort, data))
+		}
+	}
+	return found
 }
 
-// Any order of the same news, with repetitions, late and failed answers, ends in the flows that a host comes to which is
-// told only how things are in the end; and the flows compiled bit by bit are those of a compile from nothing.
+// endpoints is the server's list of one type.
+func (s *server) endpoints(tunnelType string) []netip.Addr {
+	var out []netip.Addr
+	for e := range s.tunnels {
+		if e.Type == tunnelType {
+			out = append(out, e.IP)
+		}
+	}
+	return out
+}
+
+// networkOf is a message about entries of a tunnelled network.
+func networkOf(network string, entries map[entry]bool) map[string]neutron.FDBNetwork {
+	for _, s := range segments {
+		if s.network == network {
+			ports := map[netip.Addr][]neutron.FDBEntry{}
+			for e := range entries {
+				ports[e.endpoint] = append(ports[e.endpoint], e.FDBEntry)
+			}
+			return map[string]neutron.FDBNetwork{network: {NetworkType: s.kind, SegmentationID: &s.id, Ports: ports}}
+		}
+	}
+	return nil
+}
+
+// historyEndpoints are those that other hosts may have; each has its port in the tunnel bridge.
+var historyEndpoints = []world.Endpoint{
+	{Type: "vxlan", IP: netip.MustParseAddr("10.0.0.2")}, {Type: "vxlan", IP: netip.MustParseAddr("10.0.0.3")},
+	{Type: "gre", IP: netip.MustParseAddr("10.0.0.2")}, {Type: "gre", IP: netip.MustParseAddr("10.0.0.3")},
+}
+
+// history is a host and a server whose news are on their way to it.
+//
+// Pushes and answers overtake each other in any way: each says which revision it is about, or when it was asked for. Messages about
+// forwarding entries and endpoints say neither, so that nobody could tell which came last, and keep their order.
+type history struct {
+	*host
+	*server
+	t        *rapid.T
+	plugged  map[string]int // numbers
+	revision int
+
+	pushes  []func()
+	casts   []func()
+	answers []lateAnswer
+
+	onWay onWay                     // ports and types of tunnels
+	told  map[world.SegmentKey]bool // segments whose ports were reported: the server has sent their entries
+	spoke map[world.SegmentKey]bool // segments of which the host has heard since it has them
+	// lossy: messages are lost, and there is another host in every network. A server that has nothing to say about a network sends
+	// nothing, and what was known stays.
+	lossy bool
+}
+
+func newHistory(t *rapid.T, cfg world.Config, s *server) *history {
+	h := &history{
+		host: newHost(cfg), server: s, t: t, plugged: map[string]int{}, onWay: onWay{}, told: map[world.SegmentKey]bool{}, spoke: map[world.SegmentKey]bool{},
+	}
+	h.compile(t, h.w.Everything())
+	return h
+}
+
+func (h *history) draw(n int, what string) int { return rapid.IntRange(0, n-1).Draw(h.t, what) }
+
+// one takes a message out of a list, in any order, or the first of it.
+func one[T any](h *history, list *[]T, any bool) T {
+	i := 0
+	if any {
+		i = h.draw(len(*list), "which")
+	}
+	x := (*list)[i]
+	*list = slices.Delete(*list, i, i+1)
+	return x
+}
+
+// work compiles what has changed, and notes which segments are gone.
+func (h *history) work() {
+	h.settle(h.t)
+	for _, known := range []map[world.SegmentKey]bool{h.told, h.spoke} {
+		maps.DeleteFunc(known, func(key world.SegmentKey, _ bool) bool { return h.w.Segments.Get(key) == nil })
+	}
+}
+
+// bridges has the switch make the ports of tunnels and remove them.
+func (h *history) bridges() {
+	h.work()
+	for i, e := range historyEndpoints {
+		h.tunnelPort(e, 50+i)
+	}
+	h.work()
+}
+
+// push has the server tell about a port.
+func (h *history) push(event neutron.Event, data string) {
+	h.pushes = append(h.pushes, func() {
+		push := &neutron.Push{Kind: neutron.KindPort, Event: event, Objects: []neutron.Primitive{{Name: "Port", Data: []byte(data)}}}
+		if err := h.w.Push(push, time.Unix(0, 0)); err != nil {
+			h.t.Fatal(err)
+		}
+	})
+}
+
+// changeStations changes where stations of a network are, and tells everybody what is different.
+func (h *history) changeStations() {
+	network := segments[h.draw(2, "tunnelled")].network
+	mac, _ := neutron.ParseMAC(rapid.SampledFrom([]string{"fa:16:3e:22:22:22", "fa:16:3e:22:22:23"}).Draw(h.t, "station"))
+	before, was := h.entries(network), h.stations[network][mac]
+	ips := rapid.SliceOfNDistinct(rapid.SampledFrom([]netip.Addr{netip.MustParseAddr("10.0.0.98"), netip.MustParseAddr("10.0.0.99")}), 1, 2, rapid.ID).Draw(h.t, "ips")
+	at := place{historyEndpoints[h.draw(2, "endpoint")].IP, ips}
+	if delete(h.stations[network], mac); h.draw(3, "gone") > 0 {
+		h.stations[network][mac] = at
+	}
+	after := h.entries(network)
+	added, removed := maps.Clone(after), maps.Clone(before)
+	maps.DeleteFunc(added, func(e entry, _ bool) bool { return before[e] })
+	maps.DeleteFunc(removed, func(e entry, _ bool) bool { return after[e] })
+	if h.stations[network][mac].endpoint == was.endpoint && was.endpoint.IsValid() { // its addresses have changed
+		change := neutron.IPChange{}
+		for _, ip := range was.ips {
+			change.Before = append(change.Before, neutron.FDBEntry{MAC: mac, IP: ip})
+		}
+		for _, ip := range at.ips {
+			change.After = append(change.After, neutron.FDBEntry{MAC: mac, IP: ip})
+		}
+		keep := func(e neutron.FDBEntry) bool {
+			return slices.Contains(change.Before, e) && slices.Contains(change.After, e)
+		}
+		both := slices.DeleteFunc(slices.Clone(change.Before), func(e neutron.FDBEntry) bool { return !keep(e) })
+		change.Before = slices.DeleteFunc(change.Before, func(e neutron.FDBEntry) bool { return slices.Contains(both, e) })
+		change.After = slices.DeleteFunc(change.After, func(e neutron.FDBEntry) bool { return slices.Contains(both, e) })
+		m := &neutron.FDBChange{Networks: map[string]map[netip.Addr]neutron.IPChange{network: {at.endpoint: change}}}
+		h.casts = append(h.casts, func() { h.w.Tunnels.FDBChange(m) })
+		return
+	}
+	messages := []func(){h.adding(network, added), func() { h.w.Tunnels.FDBRemove(&neutron.FDBRemove{Networks: networkOf(network, removed)}) }}
+	if rapid.Bool().Draw(h.t, "first removed") {
+		slices.Reverse(messages)
+	}
+	h.casts = append(h.casts, messages...)
+}
+
+// announceElsewhere: a host whose endpoint the server took back has another address now. Its stations are announced there, and nobody
+// takes back that they were behind the old one.
+func (h *history) announceElsewhere(e world.Endpoint) {
+	to := historyEndpoints[0].IP
+	if to == e.IP {
+		to = historyEndpoints[1].IP
+	}
+	for _, s := range segments {
+		if s.kind != e.Type {
+			continue
+		}
+		before := h.entries(s.network)
+		for mac, at := range h.stations[s.network] {
+			if at.endpoint == e.IP {
+				h.stations[s.network][mac] = place{to, at.ips}
+			}
+		}
+		added := h.entries(s.network)
+		maps.DeleteFunc(added, func(e entry, _ bool) bool { return before[e] })
+		h.casts = append(h.casts, h.adding(s.network, added))
+	}
+}
+
+// adding is a message that adds entries. Without entries the server sends none.
+func (h *history) adding(network string, entries map[entry]bool) func() {
+	m := &neutron.FDBAdd{Networks: networkOf(network, entries)}
+	return func() {
+		if len(entries) == 0 {
+			return
+		}
+		if key := (world.SegmentKey{Network: network, ID: *m.Networks[network].SegmentationID}); h.w.Segments.Get(key) != nil {
+			h.spoke[key] = true
+		}
+		h.w.Tunnels.FDBAdd(m)
+	}
+}
+
+// ask asks for what is missing and reports what is new, as the agent does after every event unless the server is away. The server looks
+// now, its answer comes later or not at all.
+func (h *history) ask() {
+	h.work()
+	now := h.w.Now()
+	ids := slices.DeleteFunc(h.w.Missing(), func(id string) bool { return !h.onWay.ask(id, now, h.w.Port(id).Since()) })
+	if len(ids) > 0 {
+		found := h.answer(h.t, ids)
+		lose := func() {
+			for _, id := range ids {
+				h.onWay.land(id, now)
+			}
+		}
+		h.answers = append(h.answers, lateAnswer{func() { lose(); h.w.PortsAsked(now, ids, found) }, lose})
+	}
+	for _, kind := range h.w.Config.TunnelTypes {
+		if h.w.Tunnels.Listed(kind) || !h.onWay.ask(kind, now, h.w.Missed()) {
+			continue
+		}
+		list, lose := h.endpoints(kind), func() { h.onWay.land(kind, now) }
+		h.answers = append(h.answers, lateAnswer{func() { lose(); h.w.Tunnels.Sync(kind, list, now) }, lose})
+	}
+	for _, s := range h.w.Segments.All() {
+		if s.Tunnelled() && !h.told[s.Key] {
+			h.told[s.Key] = true
+			h.casts = append(h.casts, h.adding(s.Key.Network, h.entries(s.Key.Network)))
+		}
+	}
+}
+
+func (h *history) arrive() {
+	if answer := one(h, &h.answers, true); h.draw(4, "lost") == 0 {
+		answer.lose()
+	} else {
+		answer.arrive()
+	}
+}
+
+// miss loses all messages that are on their way, and those about what happens while nobody listens; the host hears that it has missed some.
+func (h *history) miss() {
+	for range 1 + h.draw(3, "unheard") {
+		h.changeStations()
+	}
+	h.pushes, h.casts = nil, nil
+	h.w.Doubt()
+	clear(h.told)
+}
+
+func (h *history) step() {
+	id := rapid.SampledFrom([]string{"1", "2", "3", "4", "5"}).Draw(h.t, "port")
+	switch h.draw(14, "event") {
+	case 0, 1:
+		n := rapid.SampledFrom([]int{10, 20}).Draw(h.t, "base") + int(id[0]-'0')
+		if h.plugged[id] == 0 {
+			h.plugged[id] = n
+			h.plug(id, n)
+		}
+	case 2:
+		delete(h.plugged, id)
+		h.unplug(id)
+		h.work() // a port that is gone is forgotten
+	case 3, 4:
+		if !h.deleted[id] {
+			h.revision++
+			h.ports[id] = drawDetails(h.t, id, h.revision)
+			h.push(neutron.Updated, h.ports[id])
+		}
+	case 5:
+		if data := h.ports[id]; data != "" && h.draw(2, "delete") == 0 {
+			delete(h.ports, id)
+			h.deleted[id] = true
+			h.push(neutron.Deleted, data)
+		}
+	case 6, 7:
+		h.changeStations()
+	case 8:
+		e := rapid.SampledFrom(historyEndpoints).Draw(h.t, "tunnel")
+		if h.tunnels[e] {
+			delete(h.tunnels, e)
+			h.casts = append(h.casts, func() { h.w.Tunnels.Gone(e) })
+			h.announceElsewhere(e)
+		} else {
+			h.tunnels[e] = true
+			h.casts = append(h.casts, func() { h.w.Tunnels.Up(e) })
+		}
+	case 9:
+		if len(h.pushes) > 0 {
+			deliver := one(h, &h.pushes, true)
+			if deliver(); h.draw(3, "twice") == 0 {
+				h.pushes = append(h.pushes, deliver)
+			}
+		}
+	case 10:
+		for range h.draw(len(h.casts)+1, "messages") {
+			one(h, &h.casts, false)()
+		}
+	case 11:
+		if len(h.answers) > 0 {
+			h.arrive()
+		}
+	case 12:
+		h.bridges()
+	case 13:
+		if h.lossy {
+			h.miss()
+		}
+	}
+	if rapid.Bool().Draw(h.t, "settle") {
+		h.work()
+	}
+	if h.draw(3, "ask") > 0 {
+		h.ask()
+	}
+}
+
+// converge has everything arrive that is on its way, and what is missing answered at once.
+func (h *history) converge() {
+	for len(h.pushes)+len(h.casts)+len(h.answers) > 0 {
+		switch n := h.draw(len(h.pushes)+len(h.casts)+len(h.answers), "next"); {
+		case n < len(h.pushes):
+			one(h, &h.pushes, true)()
+		case n < len(h.pushes)+len(h.casts):
+			one(h, &h.casts, false)()
+		default:
+			h.arrive()
+		}
+	}
+	for again := true; again; again = len(h.casts)+len(h.answers) > 0 {
+		for len(h.casts) > 0 {
+			one(h, &h.casts, false)()
+		}
+		for len(h.answers) > 0 {
+			one(h, &h.answers, false).arrive()
+		}
+		h.ask()
+	}
+	h.w.Confirmed()
+	h.bridges()
+}
+
+// Any order of the same news, with repetitions, late and failed answers, and lost messages, ends in the flows that a host comes to which
+// is told only what the server knows in the end; and the flows compiled bit by bit are those of a compile from nothing.
 func TestAnyHistory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := world.Config{
@@ -217,105 +550,65 @@ func TestAnyHistory(t *testing.T) {
 			L2Population: rapid.Bool().Draw(t, "l2pop"), AntiSpoof: rapid.Bool().Draw(t, "antispoof"),
 		}
 		cfg.ARPResponder = cfg.L2Population && rapid.Bool().Draw(t, "responder")
-		h := newHost(cfg)
-		f := facts{map[string]int{}, map[string]string{}, map[string]bool{}, map[world.Endpoint]bool{}}
-		now := time.Unix(0, 0)
-		endpoints := []world.Endpoint{
-			{Type: "vxlan", IP: netip.MustParseAddr("10.0.0.2")}, {Type: "vxlan", IP: netip.MustParseAddr("10.0.0.3")},
-			{Type: "gre", IP: netip.MustParseAddr("10.0.0.2")},
-		}
-		ports := func() {
-			h.settle(t)
-			for i, e := range endpoints {
-				h.tunnelPort(e, 50+i)
+		h := newHistory(t, cfg, &server{
+			ports: map[string]string{}, deleted: map[string]bool{}, tunnels: map[world.Endpoint]bool{},
+			stations: map[string]map[neutron.MAC]place{"n1": {}, "n2": {}},
+		})
+		if h.lossy = rapid.Bool().Draw(t, "lossy"); h.lossy {
+			for _, stations := range h.stations {
+				stations[neutron.MAC{0xfa, 0x16, 0x3e, 0x33, 0x33, 0x33}] = place{historyEndpoints[0].IP, []netip.Addr{netip.MustParseAddr("10.0.0.97")}}
 			}
-			h.settle(t)
 		}
-		revision := 0
+		for i, id := range []string{"1", "2", "3"} { // all is well at first
+			h.ports[id] = drawDetails(t, id, i)
+			h.plugged[id] = 11 + i
+			h.plug(id, h.plugged[id])
+		}
+		h.revision = 10
+		h.converge()
 		for range rapid.IntRange(1, 60).Draw(t, "events") {
-			id := rapid.SampledFrom([]string{"1", "2", "3", "4"}).Draw(t, "port")
-			switch rapid.IntRange(0, 8).Draw(t, "event") {
-			case 0, 1:
-				n := rapid.SampledFrom([]int{10, 20}).Draw(t, "base") + int(id[0]-'0')
-				if f.plugged[id] == 0 {
-					f.plugged[id] = n
-					h.plug(id, n)
-				}
-			case 2:
-				delete(f.plugged, id)
-				h.unplug(id)
-				h.settle(t) // a port that is gone is forgotten
-			case 3: // the server answers, or does not know the port
-				if f.plugged[id] != 0 {
-					h.settle(t)
-					if f.details[id] == "" {
-						h.w.Ports([]string{id}, nil)
-					} else {
-						h.w.Ports([]string{id}, []neutron.Port{decode(t, f.details[id])})
-					}
-				}
-			case 4: // a port changes, and the push arrives, perhaps twice, perhaps after an older one
-				revision++
-				old := f.details[id]
-				f.details[id] = drawDetails(t, id, revision)
-				for _, data := range []string{f.details[id], old, f.details[id]} {
-					if data != "" {
-						h.settle(t)
-						push := &neutron.Push{Kind: neutron.KindPort, Event: neutron.Updated, Objects: []neutron.Primitive{{Name: "Port", Data: []byte(data)}}}
-						if err := h.w.Push(push, now); err != nil {
-							t.Fatal(err)
-						}
-					}
-				}
-			case 5, 6: // stations come and go
-				s := segments[rapid.IntRange(0, 1).Draw(t, "tunnelled")]
-				e := rapid.SampledFrom([]string{"10.0.0.2", "10.0.0.3"}).Draw(t, "endpoint")
-				entry := rapid.SampledFrom([]string{"00:00:00:00:00:00 0.0.0.0", "fa:16:3e:22:22:22 10.0.0.99"}).Draw(t, "entry")
-				line := fmt.Sprintf("%s %d %s %s %s", s.network, s.id, s.kind, e, entry)
-				h.settle(t)
-				if rapid.Bool().Draw(t, "add") {
-					h.w.FDBAdd(&neutron.FDBAdd{Networks: message(line)})
-				} else {
-					h.w.FDBRemove(&neutron.FDBRemove{Networks: message(line)})
-				}
-			case 7:
-				e := rapid.SampledFrom(endpoints).Draw(t, "tunnel")
-				if rapid.Bool().Draw(t, "announce") {
-					f.tunnels[e] = true
-					h.w.TunnelUp(e)
-				} else {
-					delete(f.tunnels, e)
-					h.w.TunnelGone(e)
-				}
-			case 8:
-				ports()
-			}
+			h.step()
 		}
-		ports()
+		h.converge()
 		got := h.text()
 
 		// The same world, compiled from nothing.
 		again := &host{w: h.w, s: h.s, flows: map[world.Object][]Flow{}}
-		for _, o := range h.w.Everything() {
-			again.flows[o] = Compile(h.w, h.s, o).Flows
+		again.compile(t, h.w.Everything())
+		same(t, "compiled bit by bit", got, "from nothing", again.text())
+
+		// Another host, told only the end.
+		fresh := newHistory(t, cfg, h.server)
+		for id, n := range h.plugged {
+			fresh.plug(id, n)
 		}
-		if want := again.text(); !slices.Equal(got, want) {
-			t.Fatalf("compiled bit by bit:\n%s\nfrom nothing:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		fresh.converge()
+		for key := range h.spoke {
+			fresh.hear(key)
 		}
-		compareFresh(t, cfg, f, h, endpoints)
+		same(t, "after its history", got, "told the end only", fresh.text())
 
 		// Emptied, only the base is left.
-		for id := range f.plugged {
+		for id := range h.plugged {
 			h.unplug(id)
 		}
-		for e := range f.tunnels {
-			h.w.TunnelGone(e)
+		for e := range h.tunnels {
+			h.w.Tunnels.Gone(e)
 		}
-		ports()
-		if base := newBase(t, cfg); !slices.Equal(h.text(), base) {
-			t.Fatalf("left over in an empty world:\n%s\nwant:\n%s", strings.Join(h.text(), "\n"), strings.Join(base, "\n"))
-		}
+		h.bridges()
+		same(t, "emptied", h.text(), "want", newBase(t, cfg))
 	})
+}
+
+// hear makes up for a network of which a host has heard before it became empty: its broadcasts go nowhere, where those of a network of
+// which nobody told go everywhere.
+func (h *history) hear(key world.SegmentKey) {
+	if len(h.stations[key.Network]) == 0 {
+		e := map[entry]bool{{historyEndpoints[0].IP, neutron.FDBEntry{IP: netip.IPv4Unspecified()}}: true}
+		h.w.Tunnels.FDBAdd(&neutron.FDBAdd{Networks: networkOf(key.Network, e)})
+		h.w.Tunnels.FDBRemove(&neutron.FDBRemove{Networks: networkOf(key.Network, e)})
+		h.bridges()
+	}
 }
 
 func newBase(t *rapid.T, cfg world.Config) []string {
@@ -325,40 +618,4 @@ func newBase(t *rapid.T, cfg world.Config) []string {
 	}
 	h.settle(t)
 	return h.text()
-}
-
-// compareFresh tells a new host how things are and compares. With l2population what the server told about stations
-// depends on when it told it, so the entries are taken from the old host's segments.
-func compareFresh(t *rapid.T, cfg world.Config, f facts, h *host, endpoints []world.Endpoint) {
-	if cfg.L2Population {
-		return
-	}
-	fresh := newHost(cfg)
-	for _, o := range fresh.w.Everything() {
-		fresh.flows[o] = Compile(fresh.w, fresh.s, o).Flows
-	}
-	for e := range f.tunnels {
-		fresh.w.TunnelUp(e)
-	}
-	for id, n := range f.plugged {
-		fresh.plug(id, n)
-	}
-	fresh.settle(t)
-	for id := range f.plugged {
-		p := h.w.Port(id)
-		switch {
-		case p.Details != nil:
-			fresh.w.Ports([]string{id}, []neutron.Port{*p.Details})
-		case p.Wiring.State == world.Dead:
-			fresh.w.Ports([]string{id}, nil)
-		}
-	}
-	fresh.settle(t)
-	for i, e := range endpoints {
-		fresh.tunnelPort(e, 50+i)
-	}
-	fresh.settle(t)
-	if got, want := h.text(), fresh.text(); !slices.Equal(got, want) {
-		t.Fatalf("after its history:\n%s\ntold the end only:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-	}
 }

@@ -74,7 +74,7 @@ func TestClaimsAreOfOneNetwork(t *testing.T) {
 	}
 	c := play(t, string(data)).c
 	local := map[uint16]bool{}
-	for _, s := range c.w.Segments() {
+	for _, s := range c.w.Segments.All() {
 		local[s.VLAN] = true
 	}
 	own := map[of.Value]bool{}

@@ -184,7 +184,7 @@ func (p *python) flows(t failer, c *cloud) map[of.Key]of.Entry {
 		if k[3] == "IPv6" {
 			conj.IPVersion = 6
 		}
-		ours[uint32(k[4].(float64))] = c.w.ConjunctionID(conj)
+		ours[uint32(k[4].(float64))] = c.w.Members.ConjunctionID(conj)
 	}
 	number := func(id uint32) uint32 { return ours[id&^7] + id&7 }
 	out := map[of.Key]of.Entry{}
@@ -267,7 +267,7 @@ func (p *python) compare(t failer, c *cloud) {
 	}
 }
 
-// closed changes Python's flows as docs/compatibility.md says under "Flows that differ on purpose". Which MACs
+// closed changes Python's flows as parity/accepted.md says under "Flows that differ on purpose". Which MACs
 // a port has it takes from Python's own flows of ARP, IP and neighbour solicitations.
 func closed(t failer, c *cloud, theirs map[of.Key]of.Entry) map[of.Key]of.Entry {
 	own := map[of.Value]bool{}

@@ -17,8 +17,8 @@ const priorities = 4
 // peer compiles the half of conjunctions that is about the other side: an address that members of groups have. The flows
 // serve all ports of the segment, whatever their number.
 func (c *compiler) peer(key world.SegmentKey, peer world.Peer) {
-	s := c.w.Segment(key)
-	all := c.w.PeerConjunctions(key, peer)
+	s := c.w.Segments.Get(key)
+	all := c.w.Members.PeerConjunctions(key, peer)
 	if s == nil || len(all) == 0 {
 		return
 	}
@@ -29,12 +29,12 @@ func (c *compiler) peer(key world.SegmentKey, peer world.Peer) {
 		version = 4
 	}
 	for _, conj := range all {
-		base := c.w.ConjunctionID(conj)
+		base := c.w.Members.ConjunctionID(conj)
 		if base == 0 || conj.IPVersion != version {
 			continue
 		}
 		remotes = append(remotes, conj.Remote)
-		used := c.w.Offsets(conj)
+		used := c.w.Groups.Offsets(conj)
 		for offset := range uint32(priorities) {
 			if used&(1<<offset) != 0 {
 				list := &ids[conj.Direction][offset]

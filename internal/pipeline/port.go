@@ -60,7 +60,7 @@ func (c *compiler) port(id string) {
 
 // bindingConfig is what is written down on the port, for the next run and for whoever takes over.
 func (c *compiler) bindingConfig(p *world.Port) map[string]string {
-	s := c.w.Segment(p.Wiring.Segment)
+	s := c.w.Segments.Get(p.Wiring.Segment)
 	m := map[string]string{
 		"net_uuid": s.Key.Network, "network_type": s.Type, "physical_network": s.Physnet, "tag": strconv.Itoa(int(s.VLAN)),
 	}

@@ -24,18 +24,18 @@ func (h *replay) recalls(t *testing.T) {
 	if err := json.Unmarshal(data, m); err != nil {
 		t.Fatal(err)
 	}
-	remembered, err := h.set.Remember()
+	remembered, err := h.set.Save()
 	if err != nil {
 		t.Fatal(err)
 	}
 	w := newWorld(h.w.Config)
 	set := extension.Make(w, h.makers)
 	w.Recall(m)
-	if err := set.Recall(remembered); err != nil {
+	if err := set.Load(remembered); err != nil {
 		t.Fatal(err)
 	}
 	w.Switch(ovsdb.Whole(h.db.View()))
-	set.Rows(ovsdb.Whole(h.db.View()))
+	set.OnRows(ovsdb.Whole(h.db.View()))
 	collect := func(into map[pipeline.Flow]bool, flows []pipeline.Flow) {
 		for _, f := range flows {
 			f.Reason = ""
@@ -43,7 +43,7 @@ func (h *replay) recalls(t *testing.T) {
 		}
 	}
 	compiled := map[world.Object][]pipeline.Flow{}
-	for objects := set.Settle(w.Everything()); len(objects) > 0; objects = set.Settle(w.Settle()) {
+	for objects := set.Resolve(w.Everything()); len(objects) > 0; objects = set.Resolve(w.Settle()) {
 		for _, o := range objects {
 			want, err := set.Compile(o, func() pipeline.Want { return pipeline.Compile(w, h.s, o) })
 			if err != nil {

@@ -3,71 +3,33 @@
 package pipeline_test
 
 import (
-	"encoding/json"
-	"slices"
-
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/world"
-	"github.com/patchbay-sdn/patchbay/parity"
 )
 
-// groups is what the server of a recording knew of rules. A rule is told with its group, on its own, or as the answer to a
-// question.
-type groups struct {
-	rules map[string]neutron.SecurityGroupRule
-	gone  map[string]bool
+// replayVersions are those of the recorded release.
+var replayVersions = neutron.Versions{
+	neutron.KindPort: "1.7", neutron.KindSecurityGroup: "1.5", neutron.KindAddressGroup: "1.2", neutron.KindQosPolicy: "1.10",
+	neutron.KindNetwork: "1.1",
 }
 
-func newGroups() *groups {
-	return &groups{map[string]neutron.SecurityGroupRule{}, map[string]bool{}}
+// pulled asks the recording's server for objects.
+func (h *replay) pulled(kind neutron.Kind, key string, values ...string) []neutron.Primitive {
+	h.t.Helper()
+	found, err := neutron.NewServer(h.server, h.host).BulkPull(h.t.Context(), replayVersions, kind, map[string]any{key: values})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return found
 }
 
-func (g *groups) apply(e parity.Event) error {
-	var push struct {
-		Event string              `json:"event_type"`
-		List  []neutron.Primitive `json:"resource_list"`
+func decoded[T any](h *replay, kind neutron.Kind, objects []neutron.Primitive) []T {
+	h.t.Helper()
+	all, err := neutron.DecodeAll[T](kind, objects)
+	if err != nil {
+		h.t.Fatal(err)
 	}
-	switch {
-	case e.Cast == "push":
-		if err := json.Unmarshal(e.Args, &push); err != nil {
-			return err
-		}
-	case e.Call == "bulk_pull" && e.Failure == "":
-		if err := json.Unmarshal(e.Result, &push.List); err != nil {
-			return err
-		}
-	}
-	for _, o := range push.List {
-		switch o.Name {
-		case "SecurityGroup":
-			var sg neutron.SecurityGroup
-			if err := o.Decode(neutron.KindSecurityGroup, &sg); err != nil {
-				return err
-			}
-			for _, r := range sg.Rules {
-				r.SecurityGroupID = sg.ID
-				g.learn(r)
-			}
-		case "SecurityGroupRule":
-			var r neutron.SecurityGroupRule
-			if err := o.Decode(neutron.KindSecurityGroupRule, &r); err != nil {
-				return err
-			}
-			if push.Event == "deleted" {
-				delete(g.rules, r.ID)
-				g.gone[r.ID] = true
-			} else {
-				g.learn(r)
-			}
-		}
-	}
-	return nil
-}
-
-func (g *groups) learn(r neutron.SecurityGroupRule) {
-	if !g.gone[r.ID] {
-		g.rules[r.ID] = r
-	}
+	return all
 }
 
 // answer gives the world what it asks for about groups, as the recording's server would have. What that does not know is
@@ -76,47 +38,22 @@ func (h *replay) answer(asked map[world.Item]bool) bool {
 	busy := false
 	for _, item := range h.w.MissingItems() {
 		one := []world.Item{item}
-		if key := (world.Item{Kind: item.Kind, ID: item.ID}); asked[key] {
-			h.w.NoAnswer(one)
+		key := world.Item{Kind: item.Kind, ID: item.ID}
+		if asked[key] {
 			continue
-		} else {
-			asked[key] = true
 		}
-		busy = true
+		asked[key], busy = true, true
 		switch item.Kind {
 		case neutron.KindSecurityGroup:
-			var found []neutron.SecurityGroup
-			if h.objects.Pull("SecurityGroup", item.ID) != nil {
-				sg := neutron.SecurityGroup{ID: item.ID}
-				for _, r := range h.groups.rules {
-					if r.SecurityGroupID == item.ID {
-						sg.Rules = append(sg.Rules, r)
-					}
-				}
-				found = append(found, sg)
-			}
-			h.w.Groups(one, found)
+			h.w.Groups.Pulled(one, decoded[neutron.SecurityGroup](h, item.Kind, h.pulled(item.Kind, "id", item.ID)))
 		case neutron.KindAddressGroup:
-			var p neutron.Primitive
-			var found []neutron.AddressGroup
-			var g neutron.AddressGroup
-			if raw := h.objects.Pull("AddressGroup", item.ID); raw != nil && json.Unmarshal(raw, &p) == nil && p.Decode(neutron.KindAddressGroup, &g) == nil {
-				found = append(found, g)
-			}
-			h.w.AddressGroups(one, found)
+			h.w.Members.AddressGroupsPulled(one, decoded[neutron.AddressGroup](h, item.Kind, h.pulled(item.Kind, "id", item.ID)))
 		case neutron.KindPort:
 			var found []neutron.Member
-			for _, raw := range h.objects.All("Port") {
-				var p neutron.Primitive
-				var port neutron.Port
-				if json.Unmarshal(raw, &p) != nil || p.Decode(neutron.KindPort, &port) != nil {
-					h.t.Fatalf("cannot read %s", raw)
-				}
-				if slices.Contains(port.SecurityGroupIDs, item.ID) {
-					found = append(found, *port.Member())
-				}
+			for _, port := range decoded[neutron.Port](h, item.Kind, h.pulled(item.Kind, "security_group_ids", item.ID)) {
+				found = append(found, *port.Member())
 			}
-			h.w.Members(one, found)
+			h.w.Members.Pulled(one, found)
 		}
 	}
 	return busy

@@ -147,14 +147,14 @@ func matches(m of.Match, r *world.Rule) []of.Match {
 func (f *filters) rules() {
 	shapes := map[shape][]remoteRule{}
 	for _, group := range f.p.Groups {
-		rules := f.w.Rules(group)
+		rules := f.w.Groups.Rules(group)
 		for i := range rules {
 			r := &rules[i]
 			if r.Remote == "" {
 				f.plainRule(group, r)
 				continue
 			}
-			id := f.w.ConjunctionID(conjunctionOf(group, r))
+			id := f.w.Members.ConjunctionID(conjunctionOf(group, r))
 			if id == 0 {
 				continue
 			}

@@ -14,7 +14,7 @@ import (
 
 // segment compiles how packets of a network get on and off this host.
 func (c *compiler) segment(key world.SegmentKey) {
-	s := c.w.Segment(key)
+	s := c.w.Segments.Get(key)
 	switch {
 	case s == nil, s.Type == "local":
 	case s.Tunnelled():
@@ -56,7 +56,7 @@ func (c *compiler) tunnelSegment(s *world.Segment) {
 	})
 	flood := []of.Action{of.PopVLAN{}, of.Set(of.TunID, of.Uint(uint64(s.Key.ID)))}
 	before := len(flood)
-	for _, e := range c.w.FloodTo(s) {
+	for _, e := range c.w.Tunnels.FloodTo(s) {
 		if p := c.w.OFPort(world.TunnelName(e)); p != 0 {
 			flood = append(flood, of.Output(p))
 		}
@@ -68,7 +68,7 @@ func (c *compiler) tunnelSegment(s *world.Segment) {
 
 // station compiles the way to an address behind a tunnel, and the answers to questions about its IP addresses.
 func (c *compiler) station(key world.SegmentKey, mac neutron.MAC) {
-	s := c.w.Segment(key)
+	s := c.w.Segments.Get(key)
 	if s == nil {
 		return
 	}
@@ -115,7 +115,7 @@ func (c *compiler) responder(br string, vlan uint16, mac neutron.MAC, ip netip.A
 // tunnel compiles the port to another host's endpoint.
 func (c *compiler) tunnel(e world.Endpoint) {
 	name := world.TunnelName(e)
-	if !c.w.Wanted(e) {
+	if !c.w.Tunnels.Wanted(e) {
 		c.after(noTunnelRow{c.w.Config.TunnelBridge, name})
 		return
 	}

@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/patchbay-sdn/patchbay/internal/agent"
+	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/openflow"
 )
 
@@ -84,6 +85,15 @@ func (s *bridges) link(ctx context.Context, name string) <-chan agent.Link {
 func (s *bridges) connect(b *bridge) {
 	b.conn = &conn{s: s, b: b, done: make(chan struct{})}
 	b.links <- agent.Link{Conn: b.conn}
+}
+
+// committed takes a change of the database: the first controller of a bridge makes the switch forget its flows.
+func (s *bridges) committed(b *ovsdb.Batch) {
+	for _, d := range b.Bridges {
+		if d.New != nil && len(d.New.Controllers) > 0 && (d.Old == nil || len(d.Old.Controllers) == 0) {
+			s.flush(d.New.Name)
+		}
+	}
 }
 
 // flush does what the switch does when a bridge gets its first controller: its flows are gone, and so are connections.

@@ -174,14 +174,7 @@ func rehearse(ctx context.Context, in Input) (*Plan, *ovsdb.Rehearsal, *bridges,
 	p.Compared.Bridges = len(bridges.all)
 
 	rows := ovsdb.NewRehearsal(initial)
-	rows.OnCommit = func(b *ovsdb.Batch) {
-		for _, d := range b.Bridges {
-			// The first controller of a bridge makes the switch forget its flows.
-			if d.New != nil && len(d.New.Controllers) > 0 && (d.Old == nil || len(d.Old.Controllers) == 0) {
-				bridges.flush(d.New.Name)
-			}
-		}
-	}
+	rows.OnCommit = bridges.committed
 	server := newServer(before, &in.Agent.World, bridges.entries(in.Agent.World.TunnelBridge))
 	zones := &zones{}
 	running, stop := context.WithCancel(ctx)

@@ -24,6 +24,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
 	"github.com/patchbay-sdn/patchbay/internal/trunk"
 	"github.com/patchbay-sdn/patchbay/internal/world"
+	sim "github.com/patchbay-sdn/patchbay/lab/sim/region"
 	"github.com/patchbay-sdn/patchbay/openflow"
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
@@ -61,26 +62,24 @@ type asked struct {
 	mu      sync.Mutex
 	methods map[string]int
 	closed  bool
+	region  *sim.Region
+	link    *sim.Link
 }
 
 func wrapped(data map[string]any) map[string]any {
 	return map[string]any{"versioned_object.data": data}
 }
 
-func (s *asked) Call(_ context.Context, _ messaging.Target, method string, args, result any) error {
+func (s *asked) Call(ctx context.Context, t messaging.Target, method string, args, result any) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.methods[method]++
-	if method == "has_alive_neutron_server" {
-		return answer(true, result)
-	}
 	all, _ := args.(map[string]any)
 	filter, _ := all["filter_kwargs"].(map[string]any)
 	ids, _ := filter["id"].([]string)
 	kind, _ := all["resource_type"].(neutron.Kind)
-	found := []any{}
-	port := func(id string) map[string]any {
-		return wrapped(map[string]any{
+	port := func(id string) {
+		s.region.Put("Port", map[string]any{
 			"id": id, "network_id": "n", "admin_state_up": true, "device_owner": "compute:nova", "status": "ACTIVE",
 			"mac_address": "fa:16:3e:00:00:01", "security_group_ids": []string{"g"},
 			"fixed_ips": []any{wrapped(map[string]any{"ip_address": "10.0.0." + id[1:]})},
@@ -90,32 +89,29 @@ func (s *asked) Call(_ context.Context, _ messaging.Target, method string, args,
 			})},
 		})
 	}
-	add := func(o map[string]any) {
-		o["versioned_object.name"] = string(kind)
-		found = append(found, o)
-	}
-	switch {
-	case kind == neutron.KindTrunk:
-		add(wrapped(map[string]any{"id": trunkID, "port_id": "p1", "status": "ACTIVE", "sub_ports": []any{
+	if s.region == nil {
+		s.region = sim.New(sim.Config{})
+		s.region.Put("Trunk", map[string]any{"id": trunkID, "port_id": "p1", "status": "ACTIVE", "sub_ports": []any{
 			wrapped(map[string]any{"port_id": "p3", "trunk_id": trunkID, "segmentation_type": "vlan", "segmentation_id": 101}),
-		}}))
-	case kind == neutron.KindPort && ids == nil:
-		add(port("p7"))
-	case kind == neutron.KindPort:
-		for _, id := range ids {
-			add(port(id))
-		}
-	case kind == neutron.KindSecurityGroup:
-		for _, id := range ids {
-			if id == s.lacks {
-				return &messaging.RemoteError{Class: "KeyError", Message: id}
-			}
-			add(wrapped(map[string]any{"id": id, "rules": []any{wrapped(map[string]any{
+		}})
+		port("p7")
+	}
+	for _, id := range ids {
+		switch {
+		case kind == neutron.KindPort && id != neutron.Nobody:
+			port(id)
+		case kind == neutron.KindSecurityGroup && id == s.lacks:
+			return &messaging.RemoteError{Class: "KeyError", Message: id}
+		case kind == neutron.KindSecurityGroup:
+			s.region.Put("SecurityGroupRule", map[string]any{
 				"id": "r", "security_group_id": id, "direction": "ingress", "ethertype": "IPv4", "remote_group_id": id,
-			})}}))
+			})
 		}
 	}
-	return answer(found, result)
+	if s.link == nil {
+		s.link = s.region.Join("hv1", nil)
+	}
+	return s.link.Call(ctx, t, method, args, result)
 }
 
 func (s *asked) Serve(context.Context, messaging.Service) error { return errors.New("subscribed") }
@@ -348,7 +344,7 @@ func TestWithoutAnAnswerThePlanIsNotComplete(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		p, err := Make(ctx, input(plugged(), map[string]dump{"br-int": {normal(t)}}, s))
-		if err != nil || p.Complete || !strings.Contains(strings.Join(p.Missing, ";"), "security groups") || !strings.Contains(strings.Join(p.Missing, ";"), "KeyError") {
+		if err != nil || p.Complete || !strings.Contains(strings.Join(p.Missing, ";"), "bulk_pull of 1 group") || !strings.Contains(strings.Join(p.Missing, ";"), "KeyError") {
 			t.Errorf("%v %+v", err, p)
 		}
 	})

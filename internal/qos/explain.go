@@ -10,7 +10,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/world"
 )
 
-// Explain implements extension.Extension.
+// Explain implements extension.Explainer.
 func (q *QoS) Explain(o world.Object) []string {
 	if o.Kind != world.KindPort {
 		return nil

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
 	"github.com/patchbay-sdn/patchbay/internal/world"
@@ -65,7 +64,7 @@ func (q *QoS) Compile(o world.Object, want *pipeline.Want) {
 	case world.KindPort:
 		q.port(o.ID, want)
 	case world.KindExtension:
-		switch id, _ := extension.Mine(name, o); id {
+		switch key, _ := own.Key(o); key {
 		case uplinks:
 			want.Rows = append(want.Rows, q.uplinks())
 		case leftovers:
@@ -98,15 +97,15 @@ func (q *QoS) port(id string, want *pipeline.Want) {
 	}
 	want.Rows = append(want.Rows, row)
 	if rule := find(rules, dscpMarking, egress); rule != nil && rule.DSCPMark != nil {
-		q.mark(p, *rule.DSCPMark, want)
+		q.markDSCP(p, *rule.DSCPMark, want)
 	}
 	if q.policed[id] != (minimumClaim{}) {
 		q.favour(p, want)
 	}
 }
 
-// mark writes a DSCP mark into what a port sends.
-func (q *QoS) mark(p *world.Port, dscp int, want *pipeline.Want) {
+// markDSCP writes a DSCP mark into what a port sends.
+func (q *QoS) markDSCP(p *world.Port, dscp int, want *pipeline.Want) {
 	for _, version := range []uint64{typeIPv4, typeIPv6} {
 		want.Flow(q.w.Config.IntegrationBridge, fmt.Sprintf("what the port sends is marked with DSCP %d", dscp), of.Flow{
 			Table: entry, Priority: 65535,

@@ -61,7 +61,7 @@ func newHost(t failer) *host {
 	h := &host{t: t, db: ovsdb.NewRehearsal(b), first: b, wants: map[world.Object]pipeline.Want{}}
 	h.db.OnCommit = func(b *ovsdb.Batch) {
 		h.w.Switch(b)
-		h.set.Rows(b)
+		h.set.OnRows(b)
 	}
 	h.begin(b)
 	return h
@@ -73,14 +73,14 @@ func (h *host) begin(b *ovsdb.Batch) {
 	h.set = extension.Make(h.w, []extension.New{qos.New})
 	h.w.MaxMeters["br-int"] = 1000
 	h.w.Switch(b)
-	h.set.Rows(b)
+	h.set.OnRows(b)
 	h.wants = map[world.Object]pipeline.Want{}
-	h.compile(h.set.Settle(h.w.Everything()))
+	h.compile(h.set.Resolve(h.w.Everything()))
 }
 
 // restart is an agent that remembers what the last one wrote down. It does not know yet how many meters there can be.
 func (h *host) restart() {
-	memory, err := h.set.Remember()
+	memory, err := h.set.Save()
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -89,13 +89,13 @@ func (h *host) restart() {
 	h.w = world.New(h.w.Config)
 	h.set = extension.Make(h.w, []extension.New{qos.New})
 	h.w.Recall(ports)
-	if err := h.set.Recall(memory); err != nil {
+	if err := h.set.Load(memory); err != nil {
 		h.t.Fatal(err)
 	}
 	h.w.Switch(all)
-	h.set.Rows(all)
+	h.set.OnRows(all)
 	h.wants = map[world.Object]pipeline.Want{}
-	h.compile(h.set.Settle(h.w.Everything()))
+	h.compile(h.set.Resolve(h.w.Everything()))
 }
 
 // count has the switch say how many meters there can be.
@@ -117,7 +117,7 @@ func (h *host) compile(objects []world.Object) {
 // settle does what the agent does about what has changed, but asks nothing.
 func (h *host) settle() {
 	for range 20 {
-		changed := h.set.Settle(h.w.Settle())
+		changed := h.set.Resolve(h.w.Settle())
 		h.compile(changed)
 		var txs []*ovsdb.Tx
 		for _, o := range slices.SortedFunc(maps.Keys(h.wants), world.Object.Compare) {
@@ -171,7 +171,7 @@ func (h *host) unplug(id string) {
 func (h *host) text() []string {
 	names := parity.NewNames()
 	names.Learn(h.w.View)
-	for _, s := range h.w.Segments() {
+	for _, s := range h.w.Segments.All() {
 		names.VLAN(s.VLAN, s.Key.String())
 	}
 	flows := map[string]map[openflow.Key]openflow.Flow{"br-int": {}, "br-ex": {}}
@@ -260,10 +260,8 @@ func (h *host) push(kind neutron.Kind, data string) {
 	if err := h.w.Push(p, time.Unix(0, 0)); err != nil {
 		h.t.Fatal(err)
 	}
-	if slices.Contains(h.set.Listens().Kinds, kind) {
-		if err := h.set.Push(p); err != nil {
-			h.t.Fatal(err)
-		}
+	if err := h.set.OnPush(p); err != nil {
+		h.t.Fatal(err)
 	}
 }
 
@@ -294,13 +292,13 @@ func (h *host) answer(item extension.Item, s *server) {
 	data := s.network(item.ID)
 	if item.Kind == neutron.KindQosPolicy {
 		if data = s.policy(item.ID); s.policies[item.ID] == nil {
-			if err := h.set[0].Answer(item.Kind, []string{item.ID}, nil); err != nil {
+			if err := h.set[0].Puller.OnPulled(item.Kind, []string{item.ID}, nil); err != nil {
 				h.t.Fatal(err)
 			}
 			return
 		}
 	}
-	if err := h.set[0].Answer(item.Kind, []string{item.ID}, []neutron.Primitive{{Name: string(item.Kind), Data: []byte(data)}}); err != nil {
+	if err := h.set[0].Puller.OnPulled(item.Kind, []string{item.ID}, []neutron.Primitive{{Name: string(item.Kind), Data: []byte(data)}}); err != nil {
 		h.t.Fatal(err)
 	}
 }
@@ -380,7 +378,7 @@ func TestAnyHistory(t *testing.T) {
 					h.restart()
 				} else {
 					h.w.Doubt()
-					h.set.Doubt()
+					h.set.Resync()
 				}
 			}
 		}

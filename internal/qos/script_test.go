@@ -5,14 +5,13 @@ package qos_test
 import (
 	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
+	"github.com/patchbay-sdn/patchbay/internal/script"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 )
 
@@ -21,57 +20,27 @@ var update = flag.Bool("update", false, "write what the scripts in testdata prin
 // TestScripts plays the scripts in testdata: lines tell the host something, "$ wants" asks what is there besides what there
 // was without ports, "$ explain PORT" what the extension says. What follows is the answer. testdata/README says more.
 func TestScripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.script")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scripts: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".script"), func(t *testing.T) {
-			data, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := play(t, string(data))
-			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil { //nolint:gosec // part of the source
-					t.Fatal(err)
-				}
-			} else if got != string(data) {
-				t.Errorf("got:\n%s\nwant:\n%s", got, data)
-			}
-		})
-	}
+	script.Run(t, "testdata/*.script", *update, func(t *testing.T) script.Player {
+		h := newHost(t)
+		h.settle()
+		return &scripted{
+			h, &server{policies: map[string][]rule{}, networks: map[string]string{}, ports: map[string]*facts{}, told: map[string][]string{}}, h.text(),
+		}
+	})
 }
 
-func play(t *testing.T, text string) string {
-	h := newHost(t)
-	s := &server{policies: map[string][]rule{}, networks: map[string]string{}, ports: map[string]*facts{}, told: map[string][]string{}}
-	h.settle()
-	base := h.text()
-	var out strings.Builder
-	answering := false
-	for line := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n") {
-		question, isQuestion := strings.CutPrefix(line, "$ ")
-		if answering && line != "" && !isQuestion {
-			continue
-		}
-		answering = isQuestion
-		out.WriteString(line + "\n")
-		before, _, _ := strings.Cut(line, "#")
-		switch f := strings.Fields(before); {
-		case isQuestion:
-			for _, line := range h.ask(s, base, strings.Fields(question)) {
-				out.WriteString(line + "\n")
-			}
-		case len(f) > 0:
-			h.do(s, f, strings.TrimSpace(before))
-		}
-	}
-	return out.String()
+// scripted is a host and its server that a script tells what happens.
+type scripted struct {
+	*host
+	server *server
+	base   []string // what the host has without ports
 }
+
+func (s *scripted) Tell(words []string)         { s.do(s.server, words) }
+func (s *scripted) Ask(words []string) []string { return s.ask(s.server, s.base, words) }
 
 // do tells the host something: as a push when it is about what it knows, and else when it asks.
-func (h *host) do(s *server, f []string, line string) {
+func (h *host) do(s *server, f []string) {
 	s.revision++
 	switch f[0] {
 	case "policy": // policy q1; policy q1 QosDscpMarkingRule {"dscp_mark":26} …
@@ -95,7 +64,7 @@ func (h *host) do(s *server, f []string, line string) {
 		h.restart()
 		h.count()
 	default:
-		h.t.Fatalf("what is %q?", line)
+		h.t.Fatalf("what is %q?", strings.Join(f, " "))
 	}
 }
 
@@ -152,7 +121,7 @@ func TestPushesThatOvertakeEachOther(t *testing.T) {
 			before := *s
 			s.revision, s.policies = 7, newer.policies
 
-			h.set.Doubt()
+			h.set.Resync()
 			answers := map[string]int{"answer first": 0, "answer between": 1, "answer last": 2, "answer of before": 2}[order]
 			for i, at := range []*server{&newer, &older, nil} {
 				if i == answers && order == "answer of before" {
@@ -170,5 +139,38 @@ func TestPushesThatOvertakeEachOther(t *testing.T) {
 				t.Error(got)
 			}
 		})
+	}
+}
+
+// A policy goes from one port to another while the agent asks for it. What was pushed meanwhile is not forgotten on the way, so an answer
+// of before does not count.
+func TestAPolicyThatGoesFromPortToPort(t *testing.T) {
+	marked := func(dscp int) map[string][]rule {
+		return map[string][]rule{"q": {{"QosDscpMarkingRule", fmt.Sprintf(`{"dscp_mark":%d}`, dscp)}}}
+	}
+	for range 20 { // ports are settled in any order
+		h := newHost(t)
+		s := &server{revision: 5, policies: marked(10), networks: map[string]string{}, told: map[string][]string{}, ports: map[string]*facts{
+			"1": {Network: "n", Owner: "compute:nova", Policy: "q", Up: true, revision: 1},
+			"2": {Network: "n", Owner: "compute:nova", Up: true, revision: 1},
+		}}
+		h.plug("1")
+		h.plug("2")
+		h.tell(s)
+		h.set.Resync()
+		before := *s
+		s.revision, s.policies = 7, marked(20)
+		h.push(neutron.KindQosPolicy, s.policy("q"))
+		s.ports = map[string]*facts{
+			"1": {Network: "n", Owner: "compute:nova", Up: true, revision: 2},
+			"2": {Network: "n", Owner: "compute:nova", Policy: "q", Up: true, revision: 2},
+		}
+		h.w.Ports([]string{"1", "2"}, []neutron.Port{s.port("1"), s.port("2")})
+		h.settle()
+		h.answer(extension.Item{Kind: neutron.KindQosPolicy, ID: "q"}, &before)
+		h.tell(s)
+		if got := strings.Join(h.set.Explain(world.Object{Kind: world.KindPort, ID: "2"}), "; "); !strings.Contains(got, "DSCP 20") {
+			t.Fatal(got)
+		}
 	}
 }

@@ -187,26 +187,18 @@ func (h *Host) candidates(ref string) []End {
 		}
 	}
 	ip, _ := netip.ParseAddr(ref)
-	id := func(e *End) string {
-		if e.Port != nil {
-			return e.Port.ID
-		}
-		return e.Plug.PortID
-	}
 	for _, fits := range []func(e *End) bool{
-		func(e *End) bool { return id(e) == ref || e.Plug != nil && e.Plug.Name == ref },
+		func(e *End) bool { return e.id() == ref || e.Plug != nil && e.Plug.Name == ref },
 		func(e *End) bool { return e.Port != nil && e.Port.Name == ref },
 		func(e *End) bool { return ip.IsValid() && slices.Contains(h.Addresses(e), ip) },
 		func(e *End) bool { return strings.EqualFold(e.MAC, ref) },
-		func(e *End) bool { return len(ref) >= 3 && strings.HasPrefix(id(e), ref) },
+		func(e *End) bool { return len(ref) >= 3 && strings.HasPrefix(e.id(), ref) },
 	} {
 		var found []End
 		for _, e := range all {
 			if fits(&e) {
 				if e.IP = ip; !ip.IsValid() {
-					if list := h.Addresses(&e); len(list) > 0 {
-						e.IP = list[0]
-					}
+					e.IP = first(h.Addresses(&e))
 				}
 				found = append(found, e)
 			}
@@ -216,6 +208,21 @@ func (h *Host) candidates(ref string) []End {
 		}
 	}
 	return nil
+}
+
+// id returns the port's id, which the switch knows too.
+func (e *End) id() string {
+	if e.Port != nil {
+		return e.Port.ID
+	}
+	return e.Plug.PortID
+}
+
+func first(list []netip.Addr) netip.Addr {
+	if len(list) == 0 {
+		return netip.Addr{}
+	}
+	return list[0]
 }
 
 var (

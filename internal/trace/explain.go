@@ -54,30 +54,44 @@ func (h *Host) ExplainPort(ref string) (Explanation, error) {
 		}
 		return Explanation{}, fmt.Errorf("%q may be %s: say which by its id", ref, strings.Join(names, " or "))
 	}
-	e := &found[0]
-	if e.Port == nil {
-		return h.explainPlug(e), nil
+	x := explainer{h: h}
+	if found[0].Port == nil {
+		x.plug(&found[0])
+	} else {
+		x.port(&found[0])
 	}
-	var x Explanation
-	say := func(format string, args ...any) { x.Sentences = append(x.Sentences, fmt.Sprintf(format, args...)) }
+	return x.Explanation, nil
+}
+
+// explainer writes the explanation of one port.
+type explainer struct {
+	Explanation
+	h *Host
+}
+
+func (x *explainer) say(format string, args ...any) {
+	x.Sentences = append(x.Sentences, fmt.Sprintf(format, args...))
+}
+
+func (x *explainer) port(e *End) {
 	p := e.Port
-	say("Port %s%s is %s: %s.", portName(p), inBrackets(p.ID, portName(p)), p.State, cmp.Or(h.Named(p.Reason), "no reason given"))
-	h.sayRole(say, p)
-	h.sayPlug(say, e)
-	h.sayNetwork(say, p)
-	h.sayProgress(say, p)
-	h.sayFilters(&x, p)
+	x.say("Port %s%s is %s: %s.", portName(p), inBrackets(p.ID, portName(p)), p.State, cmp.Or(x.h.Named(p.Reason), "no reason given"))
+	x.sayRole(p)
+	x.sayPlug(e)
+	x.sayNetwork(p)
+	x.sayProgress(p)
+	x.sayFilters(p)
 	if len(p.Notes) > 0 {
 		x.Lists = append(x.Lists, List{Title: "besides", Lines: p.Notes})
 	}
-	if v, ok := h.endNotReady(&Journey{From: e, To: &End{}}); ok && p.State == "wired" {
-		say("But nothing passes: %s.", v.Text)
+	alone := Journey{From: e, To: &End{}}
+	if v, ok := alone.endNotReady(); ok && p.State == "wired" {
+		x.say("But nothing passes: %s.", v.Text)
 	}
-	if v, ok := h.wrongVLAN(&Journey{From: e, To: &End{}}); ok && p.State == "wired" {
-		say("But it is cut off from its network: %s.", v.Text)
+	if v, ok := alone.wrongVLAN(); ok && p.State == "wired" {
+		x.say("But it is cut off from its network: %s.", v.Text)
 	}
-	h.sayFlows(&x, p)
-	return x, nil
+	x.sayFlows(p)
 }
 
 func inBrackets(id, name string) string {
@@ -87,40 +101,38 @@ func inBrackets(id, name string) string {
 	return " (" + id + ")"
 }
 
-// explainPlug is what the switch's database alone can tell.
-func (h *Host) explainPlug(e *End) Explanation {
+// plug says what the switch's database alone can tell.
+func (x *explainer) plug(e *End) {
 	i := e.Plug
-	x := Explanation{Sentences: []string{fmt.Sprintf("No agent answers; this is what the switch knows of port %s.", i.PortID)}}
-	say := func(format string, args ...any) { x.Sentences = append(x.Sentences, fmt.Sprintf(format, args...)) }
-	h.sayPlug(say, e)
+	x.say("No agent answers; this is what the switch knows of port %s.", i.PortID)
+	x.sayPlug(e)
 	switch {
 	case i.Tag == deadVLAN:
-		say("It is on VLAN 4095: an agent decided that nothing of it may pass.")
+		x.say("It is on VLAN 4095: an agent decided that nothing of it may pass.")
 	case i.Tag == 0:
-		say("It has no VLAN: no agent has wired it yet.")
+		x.say("It has no VLAN: no agent has wired it yet.")
 	case i.Wanted != 0 && i.Wanted != i.Tag:
-		say("It is on VLAN %d, but its network %s has VLAN %d on this host: somebody has changed it.", i.Tag, i.Network, i.Wanted)
+		x.say("It is on VLAN %d, but its network %s has VLAN %d on this host: somebody has changed it.", i.Tag, i.Network, i.Wanted)
 	default:
-		say("It is on VLAN %d, which stands for network %s (%s) on this host.", i.Tag, i.Network, i.NetworkType)
+		x.say("It is on VLAN %d, which stands for network %s (%s) on this host.", i.Tag, i.Network, i.NetworkType)
 	}
-	return x
 }
 
 // sayRole says what a port is that is not simply a VM's.
-func (h *Host) sayRole(say func(string, ...any), p *inspect.Port) {
+func (x *explainer) sayRole(p *inspect.Port) {
 	switch {
 	case p.Role == "":
 	case p.Role == routerInterface && p.Device != "":
-		say("It is an interface of router %s.", p.Device)
+		x.say("It is an interface of router %s.", p.Device)
 	default:
-		say("Its role: %s.", p.Role)
+		x.say("Its role: %s.", p.Role)
 	}
 }
 
-func (h *Host) sayPlug(say func(string, ...any), e *End) {
+func (x *explainer) sayPlug(e *End) {
 	i := e.Plug
 	if i == nil {
-		say("It is not plugged in on this host.")
+		x.say("It is not plugged in on this host.")
 		return
 	}
 	text := fmt.Sprintf("It is plugged in as interface %s, port %d of %s, with MAC %s", i.Name, i.OFPort, i.Bridge, e.MAC)
@@ -128,7 +140,7 @@ func (h *Host) sayPlug(say func(string, ...any), e *End) {
 		text = fmt.Sprintf("It is plugged in as interface %s of %s, which the switch has not been able to make (%s), with MAC %s", i.Name, i.Bridge, cmp.Or(i.Error, "no reason given"), e.MAC)
 	}
 	var own []string
-	for _, a := range h.Addresses(e) {
+	for _, a := range x.h.Addresses(e) {
 		own = append(own, a.String())
 	}
 	if len(own) > 0 {
@@ -137,80 +149,80 @@ func (h *Host) sayPlug(say func(string, ...any), e *End) {
 	if i.MTU > 0 {
 		text += fmt.Sprintf(", MTU %d", i.MTU)
 	}
-	say("%s.", text)
+	x.say("%s.", text)
 	if i.Down != "" {
-		say("The interface %s.", i.Down)
+		x.say("The interface %s.", i.Down)
 	}
 }
 
-func (h *Host) sayNetwork(say func(string, ...any), p *inspect.Port) {
+func (x *explainer) sayNetwork(p *inspect.Port) {
 	switch {
 	case p.State == "dead" || p.State == "down":
-		say("Its VLAN is 4095, on which no packet passes.")
+		x.say("Its VLAN is 4095, on which no packet passes.")
 	case p.VLAN != 0:
-		say("Its VLAN is %d, which stands for network %s (%s) on this host and nowhere else.", p.VLAN, p.Network, p.Segment)
+		x.say("Its VLAN is %d, which stands for network %s (%s) on this host and nowhere else.", p.VLAN, p.Network, p.Segment)
 	case p.Network != "":
-		say("It belongs to network %s and has no VLAN yet.", p.Network)
+		x.say("It belongs to network %s and has no VLAN yet.", p.Network)
 	}
-	if n := h.network(p.Network); n != nil && len(n.Endpoints) > 0 {
-		say("Other hosts with the network: %s.", strings.Join(n.Endpoints, ", "))
+	if n := x.h.network(p.Network); n != nil && len(n.Endpoints) > 0 {
+		x.say("Other hosts with the network: %s.", strings.Join(n.Endpoints, ", "))
 	}
 }
 
-func (h *Host) sayProgress(say func(string, ...any), p *inspect.Port) {
+func (x *explainer) sayProgress(p *inspect.Port) {
 	t := p.Timeline
 	if !t.Plugged.IsZero() {
 		text := "It was seen on the switch at " + t.Plugged.Format(time.DateTime)
 		for _, stage := range []struct {
 			at   time.Time
 			what string
-		}{{t.Answered, "the server had told about it"}, {t.Settled, "its flows were in place"}, {t.Reported, "the server knew"}} {
+		}{{t.Answered, "its details were pulled"}, {t.Applied, "its flows were in place"}, {t.Reported, "it was reported up"}} {
 			if !stage.at.IsZero() {
 				text += fmt.Sprintf("; after %s %s", stage.at.Sub(t.Plugged).Round(time.Millisecond), stage.what)
 			}
 		}
-		say("%s.", text)
+		x.say("%s.", text)
 	}
 	switch {
 	case t.Answered.IsZero() && p.Status == "":
-		say("It waits for the server to tell about it.")
-	case !p.Settled:
-		say("It waits for its flows and rows to be written to the switch.")
-	case p.Told == "":
-		say("It waits to be reported to the server.")
+		x.say("It waits for its details from the server.")
+	case !p.Applied:
+		x.say("It waits for its flows and rows to be written to the switch.")
+	case p.Reported == "":
+		x.say("It waits to be reported to the server.")
 	default:
-		say("The server was told that it is %s, and last said %s.", p.Told, cmp.Or(p.Status, "nothing"))
+		x.say("The agent reported it %s; the last status from the server is %s.", p.Reported, cmp.Or(p.Status, "unknown"))
 	}
 }
 
 // sayFilters says what may pass, group by group.
-func (h *Host) sayFilters(x *Explanation, p *inspect.Port) {
+func (x *explainer) sayFilters(p *inspect.Port) {
 	switch {
 	case !p.Secured:
-		x.Sentences = append(x.Sentences, "Port security is off: it may send under any address, and everything may pass.")
+		x.say("Port security is off: it may send under any address, and everything may pass.")
 		return
 	case !p.Filtered:
-		x.Sentences = append(x.Sentences, "Its packets are not filtered by groups.")
+		x.say("Its packets are not filtered by groups.")
 		return
 	case len(p.Groups) == 0:
-		x.Sentences = append(x.Sentences, "It has no security group: nothing but ARP, DHCP and neighbour discovery may pass.")
+		x.say("It has no security group: nothing but ARP, DHCP and neighbour discovery may pass.")
 		return
 	}
-	x.Sentences = append(x.Sentences, "It may send under its own addresses only, and what passes is what the rules of its groups allow, and the answers to it:")
+	x.say("It may send under its own addresses only, and what passes is what the rules of its groups allow, and the answers to it:")
 	for _, pair := range p.Pairs {
-		x.Sentences = append(x.Sentences, fmt.Sprintf("By an address pair it may send as %s with %s, too.", pair.MAC, pair.IP))
+		x.say("By an address pair it may send as %s with %s, too.", pair.MAC, pair.IP)
 	}
 	for _, id := range p.Groups {
-		g := h.group(id)
-		l := List{Title: "group " + h.groupName(id) + inBrackets(id, h.groupName(id))}
+		g := x.h.group(id)
+		l := List{Title: "group " + x.h.groupName(id) + inBrackets(id, x.h.groupName(id))}
 		switch {
 		case g == nil || !g.Known:
-			l.Lines = append(l.Lines, "the server has not told its rules yet")
+			l.Lines = append(l.Lines, "its rules are not pulled yet")
 		case len(g.Rules) == 0:
 			l.Lines = append(l.Lines, "has no rules")
 		default:
 			for _, r := range g.Rules {
-				l.Lines = append(l.Lines, fmt.Sprintf("%-8s %s  (rule %s)", r.Direction, h.Named(r.Text), short(r.ID)))
+				l.Lines = append(l.Lines, fmt.Sprintf("%-8s %s  (rule %s)", r.Direction, x.h.Named(r.Text), short(r.ID)))
 			}
 			slices.Sort(l.Lines)
 		}
@@ -219,11 +231,11 @@ func (h *Host) sayFilters(x *Explanation, p *inspect.Port) {
 }
 
 // sayFlows names flows of the port that are not as they should be.
-func (h *Host) sayFlows(x *Explanation, p *inspect.Port) {
+func (x *explainer) sayFlows(p *inspect.Port) {
 	l := List{Title: "flows that are not as wanted"}
-	for i := range h.Flows {
-		if f := &h.Flows[i]; f.Owner == "port "+p.ID && f.State != "present" {
-			l.Lines = append(l.Lines, f.Bridge+": "+h.wanted(f))
+	for i := range x.h.Flows {
+		if f := &x.h.Flows[i]; f.Owner == "port "+p.ID && f.State != "present" {
+			l.Lines = append(l.Lines, f.Bridge+": "+x.h.wanted(f))
 		}
 	}
 	if len(l.Lines) > 0 {

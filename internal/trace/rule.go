@@ -66,42 +66,23 @@ func fitsProtocol(r *inspect.Rule, p *Packet) bool {
 	return true
 }
 
-// protocolNumber reads the names that the server and ovs-ofctl use; the number stands for itself. -1: no protocol of IP.
+// protocols are the numbers of protocols by the names that the server and ovs-ofctl use.
+var protocols = map[string]int{
+	"tcp": openflow.ProtoTCP, "udp": openflow.ProtoUDP, "sctp": openflow.ProtoSCTP, "ah": 51, "dccp": 33, "egp": 8, "esp": 50, "gre": 47,
+	"igmp": 2, "ospf": 89, "pgm": 113, "rsvp": 46, "udplite": 136, "vrrp": 112,
+}
+
+// protocolNumber returns the number of a protocol; the number stands for itself. -1: no protocol of IP.
 func protocolNumber(name string, six bool) int {
-	switch strings.ToLower(name) {
-	case "tcp":
-		return openflow.ProtoTCP
-	case "udp":
-		return openflow.ProtoUDP
-	case "sctp":
-		return openflow.ProtoSCTP
+	switch name = strings.ToLower(name); name {
 	case "icmp", "icmp6", "icmpv6", "ipv6-icmp":
 		if six {
 			return openflow.ProtoICMPv6
 		}
 		return openflow.ProtoICMP
-	case "ah":
-		return 51
-	case "dccp":
-		return 33
-	case "egp":
-		return 8
-	case "esp":
-		return 50
-	case "gre":
-		return 47
-	case "igmp":
-		return 2
-	case "ospf":
-		return 89
-	case "pgm":
-		return 113
-	case "rsvp":
-		return 46
-	case "udplite":
-		return 136
-	case "vrrp":
-		return 112
+	}
+	if n, ok := protocols[name]; ok {
+		return n
 	}
 	n, err := strconv.ParseUint(name, 10, 8)
 	if err != nil {
@@ -111,7 +92,8 @@ func protocolNumber(name string, six bool) int {
 }
 
 // refused says that no rule of a port's groups allows a packet, which rules come near, and what they allow instead.
-func (h *Host) refused(e *End, direction string, p *Packet) Verdict {
+func (j *judge) refused(e *End, direction string) Verdict {
+	p := &j.Packet
 	side, word := p.Src, "from"
 	if direction == "egress" {
 		side, word = p.Dst, "to"
@@ -127,19 +109,19 @@ func (h *Host) refused(e *End, direction string, p *Packet) Verdict {
 	}
 	var names, near, all []string
 	for _, id := range e.Port.Groups {
-		names = append(names, h.groupName(id))
-		g := h.group(id)
+		names = append(names, j.h.groupName(id))
+		g := j.h.group(id)
 		if g == nil || !g.Known {
-			v.Hints = append(v.Hints, "the server has not told the rules of group "+h.groupName(id))
+			v.Hints = append(v.Hints, "the rules of group "+j.h.groupName(id)+" are not pulled yet")
 			continue
 		}
 		for i := range g.Rules {
 			r := &g.Rules[i]
-			text := fmt.Sprintf("rule %s of group %s: %s", short(r.ID), h.groupName(id), h.Named(r.Text))
+			text := fmt.Sprintf("rule %s of group %s: %s", short(r.ID), j.h.groupName(id), j.h.Named(r.Text))
 			switch fits(r, direction, p) {
 			case allowed:
 				v.Cause = "missing-flow"
-				v.Text = fmt.Sprintf("rule %s of group %s allows %s %s %s, but its flow is not in the switch", short(r.ID), h.groupName(id), p, word, side)
+				v.Text = fmt.Sprintf("rule %s of group %s allows %s %s %s, but its flow is not in the switch", short(r.ID), j.h.groupName(id), p, word, side)
 				return v
 			case maybe:
 				near = append(near, fmt.Sprintf("%s, and %s is no member", text, side))
@@ -181,19 +163,19 @@ func version(a netip.Addr) int {
 }
 
 // admitting finds the rule that let a packet pass, if it can be told.
-func (h *Host) admitting(e *End, direction string, p *Packet) string {
+func (j *judge) admitting(e *End, direction string) string {
 	if e.Port == nil {
 		return ""
 	}
 	best, text := other, ""
 	for _, id := range e.Port.Groups {
-		g := h.group(id)
+		g := j.h.group(id)
 		if g == nil {
 			continue
 		}
 		for i := range g.Rules {
-			if f := fits(&g.Rules[i], direction, p); f >= maybe && f > best {
-				best, text = f, fmt.Sprintf("rule %s of group %s: %s", short(g.Rules[i].ID), h.groupName(id), h.Named(g.Rules[i].Text))
+			if f := fits(&g.Rules[i], direction, &j.Packet); f >= maybe && f > best {
+				best, text = f, fmt.Sprintf("rule %s of group %s: %s", short(g.Rules[i].ID), j.h.groupName(id), j.h.Named(g.Rules[i].Text))
 			}
 		}
 	}

@@ -25,46 +25,46 @@ const (
 )
 
 // byTable says what it means that a packet ended where it did.
-func (h *Host) byTable(j *Journey) (Verdict, bool) {
+func (j *judge) byTable() (Verdict, bool) {
 	for i := range j.Trace.Steps {
 		s := &j.Trace.Steps[i]
 		if slices.Contains(s.Errors, noSuchPort) {
-			return h.noTunnel(s), true
+			return j.noTunnel(s), true
 		}
 		if slices.Contains(s.Errors, nativeRouting) {
 			return Verdict{Cause: "tunnel", Text: "this host has no route to the other end of the tunnel"}, true
 		}
 	}
-	s := h.refusing(j)
+	s := j.refusing()
 	if s == nil {
 		return Verdict{}, false
 	}
-	if v, ok := h.byRouter(s); ok {
+	if v, ok := j.byRouter(s); ok {
 		return v, true
 	}
-	switch h.kindOf(s.Bridge) {
+	switch j.h.kindOf(s.Bridge) {
 	case tables.Integration:
-		return h.byFilter(j, s)
+		return j.byFilter(s)
 	case tables.Tunnel:
-		return h.byTunnel(j, s)
+		return j.byTunnel(s)
 	case tables.Physical, tables.Integration21:
 	}
-	return h.byWire(j, s)
+	return j.byWire(s)
 }
 
 // refusing finds the step that decided to drop: the last one, and not the table where dropped packets end. A packet that is
 // flooded also comes to bridges that have nothing to do with its network.
-func (h *Host) refusing(j *Journey) *Step {
+func (j *judge) refusing() *Step {
 	near := j.From
 	if !near.Here() {
 		near = j.To
 	}
-	kind, _, _ := h.segment(near)
+	kind, _, _ := j.h.segment(near)
 	wire := kind == "vlan" || kind == "flat"
-	ours := h.Ours()
+	ours := j.h.Ours()
 	for i := len(j.Trace.Steps) - 1; i >= 0; i-- {
 		s := &j.Trace.Steps[i]
-		part := h.kindOf(s.Bridge)
+		part := j.h.kindOf(s.Bridge)
 		switch {
 		case !slices.Contains(ours, s.Bridge):
 		case part == tables.Integration && s.Table == droppedTable:
@@ -89,12 +89,12 @@ const (
 )
 
 // byRouter: a table of distributed routing has no use for the packet, or keeps it on the host.
-func (h *Host) byRouter(s *Step) (Verdict, bool) {
+func (j *judge) byRouter(s *Step) (Verdict, bool) {
 	refused := func(otherwise string) (Verdict, bool) {
-		return Verdict{Cause: "router", Text: fmt.Sprintf("distributed routing does not send it on in %s: %s", h.place(s), h.Named(s.reason(otherwise)))}, true
+		return Verdict{Cause: "router", Text: fmt.Sprintf("distributed routing does not send it on in %s: %s", s.place(), j.h.Named(s.reason(otherwise)))}, true
 	}
 	drops := s.Missed || slices.Equal(s.Actions, []string{"drop"})
-	switch kind := h.kindOf(s.Bridge); {
+	switch kind := j.h.kindOf(s.Bridge); {
 	case !drops:
 	case kind == tables.Integration && (s.Table == routedTunnel || s.Table == routedPhysical):
 		return refused("it was sent by a router of another host, and no port here is routed for that has its address")
@@ -108,12 +108,12 @@ func (h *Host) byRouter(s *Step) (Verdict, bool) {
 	return Verdict{}, false
 }
 
-func (h *Host) byFilter(j *Journey, s *Step) (Verdict, bool) {
+func (j *judge) byFilter(s *Step) (Verdict, bool) {
 	switch s.Table {
 	case rulesEgress:
-		return h.refused(j.From, "egress", &j.Packet), true
+		return j.refused(j.From, "egress"), true
 	case rulesIngress:
-		return h.refused(h.filtering(j, s), "ingress", &j.Packet), true
+		return j.refused(j.filtering(s), "ingress"), true
 	case baseEgress:
 		if s.Priority == 70 {
 			return Verdict{
@@ -121,16 +121,16 @@ func (h *Host) byFilter(j *Journey, s *Step) (Verdict, bool) {
 				Hints: []string{"switch off port security of the port if its VM is meant to do that"},
 			}, true
 		}
-		return h.spoofed(j), true
+		return j.spoofed(), true
 	case arpSpoof, macSpoof:
-		return h.spoofed(j), true
+		return j.spoofed(), true
 	case entry:
 		if s.Priority == 0 || s.Missed {
 			if j.From.Here() {
 				return Verdict{Cause: "not-ready", Text: fmt.Sprintf("the filters of %s are not in place, so nothing of it may pass", j.From)}, true
 			}
 		}
-		if p := h.arrived(s); p != nil && p.Type == "patch" && s.Priority <= 2 {
+		if p := j.arrived(s); p != nil && p.Type == "patch" && s.Priority <= 2 {
 			return Verdict{Cause: "vlan", Text: fmt.Sprintf("this host has no network with that VLAN: nothing takes it over from %s", p.Name)}, true
 		}
 	}
@@ -146,20 +146,20 @@ func (s *Step) reason(otherwise string) string {
 }
 
 // filtering finds the end whose filters a step belongs to.
-func (h *Host) filtering(j *Journey, s *Step) *End {
+func (j *judge) filtering(s *Step) *End {
 	if j.To.Here() {
 		return j.To
 	}
-	for i := range h.Ports {
-		if s.Owner == "port "+h.Ports[i].ID {
-			return &End{Port: &h.Ports[i], Plug: h.plugged(h.Ports[i].ID)}
+	for i := range j.h.Ports {
+		if s.Owner == "port "+j.h.Ports[i].ID {
+			return &End{Port: &j.h.Ports[i], Plug: j.h.plugged(j.h.Ports[i].ID)}
 		}
 	}
 	return j.To
 }
 
 // spoofed: the port sends under an address that is not its own.
-func (h *Host) spoofed(j *Journey) Verdict {
+func (j *judge) spoofed() Verdict {
 	e, p := j.From, &j.Packet
 	what := p.Src.String()
 	if !strings.EqualFold(p.SrcMAC, e.MAC) {
@@ -167,7 +167,7 @@ func (h *Host) spoofed(j *Journey) Verdict {
 	}
 	v := Verdict{Cause: "spoofed", Text: fmt.Sprintf("%s sends under %s, which port security does not let it", e, what)}
 	var own []string
-	for _, a := range h.Addresses(e) {
+	for _, a := range j.h.Addresses(e) {
 		own = append(own, a.String())
 	}
 	text := "its own addresses are " + e.MAC + " with " + strings.Join(own, ", ")
@@ -177,7 +177,7 @@ func (h *Host) spoofed(j *Journey) Verdict {
 		}
 	}
 	v.Hints = append(v.Hints, text)
-	if o := h.owner(p.Src, e); o != "" {
+	if o := j.owner(p.Src, e); o != "" {
 		v.Hints = append(v.Hints, fmt.Sprintf("%s is an address of %s", p.Src, o))
 	} else {
 		v.Hints = append(v.Hints, "if its VM may use the address, add an allowed address pair to the port")
@@ -186,9 +186,9 @@ func (h *Host) spoofed(j *Journey) Verdict {
 }
 
 // owner finds another port with an address.
-func (h *Host) owner(a netip.Addr, not *End) string {
-	for i := range h.Ports {
-		p := &h.Ports[i]
+func (j *judge) owner(a netip.Addr, not *End) string {
+	for i := range j.h.Ports {
+		p := &j.h.Ports[i]
 		if (not.Port == nil || p.ID != not.Port.ID) && p.Network == not.network() && slices.Contains(p.Addresses, a.String()) {
 			return "port " + portName(p)
 		}
@@ -197,21 +197,21 @@ func (h *Host) owner(a netip.Addr, not *End) string {
 }
 
 // arrived is the interface by which the packet came to the bridge of a step.
-func (h *Host) arrived(s *Step) *Interface {
-	return h.numbered(s.Bridge, number(inPort, s.Match))
+func (j *judge) arrived(s *Step) *Interface {
+	return j.h.numbered(s.Bridge, number(inPort, s.Match))
 }
 
-func (h *Host) byTunnel(j *Journey, s *Step) (Verdict, bool) {
+func (j *judge) byTunnel(s *Step) (Verdict, bool) {
 	switch s.Table {
 	case tunnelFlood, tunnelUnicast:
-		if v, ok := h.wrongVLAN(j); ok {
+		if v, ok := j.wrongVLAN(); ok {
 			return v, true
 		}
 		v := Verdict{Cause: "tunnel", Text: fmt.Sprintf("no tunnel of this host leads to where %s is", j.To)}
-		if n := h.network(j.From.network()); n != nil && len(n.Endpoints) == 0 {
-			v.Hints = append(v.Hints, fmt.Sprintf("the server has told of no other host with network %s; it does when a port of it is ACTIVE there", short(n.ID)))
+		if n := j.h.network(j.From.network()); n != nil && len(n.Endpoints) == 0 {
+			v.Hints = append(v.Hints, fmt.Sprintf("the server has sent no forwarding entries of other hosts for network %s; it sends them when a port of it is ACTIVE there", short(n.ID)))
 		}
-		for _, t := range h.Tunnels {
+		for _, t := range j.h.Tunnels {
 			if t.State != "up" {
 				v.Hints = append(v.Hints, fmt.Sprintf("the %s tunnel to %s is %s %s", t.Type, t.Remote, t.State, t.Error))
 			}
@@ -226,7 +226,7 @@ func (h *Host) byTunnel(j *Journey, s *Step) (Verdict, bool) {
 }
 
 // noTunnel: a flow sends to a port that is not there.
-func (h *Host) noTunnel(s *Step) Verdict {
+func (j *judge) noTunnel(s *Step) Verdict {
 	to := "the other host"
 	ofport := ""
 	for _, a := range s.Actions {
@@ -234,24 +234,24 @@ func (h *Host) noTunnel(s *Step) Verdict {
 			ofport = m[1]
 		}
 	}
-	for _, t := range h.Tunnels {
+	for _, t := range j.h.Tunnels {
 		if t.State == "missing" || fmt.Sprint(t.OFPort) == ofport {
 			to = t.Remote
 		}
 	}
-	if h.kindOf(s.Bridge) != tables.Tunnel {
-		return Verdict{Cause: "patch", Text: fmt.Sprintf("%s sends it to port %s of %s, which does not exist", h.place(s), ofport, s.Bridge)}
+	if j.h.kindOf(s.Bridge) != tables.Tunnel {
+		return Verdict{Cause: "patch", Text: fmt.Sprintf("%s sends it to port %s of %s, which does not exist", s.place(), ofport, s.Bridge)}
 	}
-	return Verdict{Cause: "tunnel", Text: fmt.Sprintf("the tunnel to %s is missing: %s sends it to port %s, which does not exist", to, h.place(s), ofport)}
+	return Verdict{Cause: "tunnel", Text: fmt.Sprintf("the tunnel to %s is missing: %s sends it to port %s, which does not exist", to, s.place(), ofport)}
 }
 
 // byWire: a physical bridge has no use for the VLAN.
-func (h *Host) byWire(j *Journey, s *Step) (Verdict, bool) {
+func (j *judge) byWire(s *Step) (Verdict, bool) {
 	if !slices.Equal(s.Actions, []string{"drop"}) {
 		return Verdict{}, false
 	}
-	if v, ok := h.wrongVLAN(j); ok {
+	if v, ok := j.wrongVLAN(); ok {
 		return v, true
 	}
-	return Verdict{Cause: "wire", Text: fmt.Sprintf("%s has no network for its VLAN", h.place(s))}, true
+	return Verdict{Cause: "wire", Text: fmt.Sprintf("%s has no network for its VLAN", s.place())}, true
 }

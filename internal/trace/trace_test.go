@@ -64,9 +64,9 @@ func host(t *testing.T) *Host {
 			{Bridge: "br-under", Name: "under0", OFPort: 1, MTU: 1450},
 		},
 		Ports: []inspect.Port{
-			{ID: idA, Name: "a", State: "wired", Reason: "bound to this host", MAC: macA, Addresses: []string{"192.168.100.2"}, Network: "blue", VLAN: 1, Secured: true, Filtered: true, Groups: []string{web}, Settled: true, Told: "up"},
-			{ID: idB, Name: "b", State: "wired", Reason: "bound to this host", MAC: macB, Addresses: []string{"192.168.100.3"}, Network: "blue", VLAN: 1, Secured: true, Filtered: true, Groups: []string{web}, Settled: true, Told: "up"},
-			{ID: idV, Name: "v", State: "wired", Reason: "bound to this host", MAC: macV, Addresses: []string{"192.168.100.2"}, Network: "lan", VLAN: 2, Secured: true, Filtered: true, Groups: []string{web}, Settled: true, Told: "up"},
+			{ID: idA, Name: "a", State: "wired", Reason: "bound to this host", MAC: macA, Addresses: []string{"192.168.100.2"}, Network: "blue", VLAN: 1, Secured: true, Filtered: true, Groups: []string{web}, Applied: true, Reported: "up"},
+			{ID: idB, Name: "b", State: "wired", Reason: "bound to this host", MAC: macB, Addresses: []string{"192.168.100.3"}, Network: "blue", VLAN: 1, Secured: true, Filtered: true, Groups: []string{web}, Applied: true, Reported: "up"},
+			{ID: idV, Name: "v", State: "wired", Reason: "bound to this host", MAC: macV, Addresses: []string{"192.168.100.2"}, Network: "lan", VLAN: 2, Secured: true, Filtered: true, Groups: []string{web}, Applied: true, Reported: "up"},
 		},
 		Networks: []inspect.Network{
 			{ID: "blue", Type: "vxlan", Number: 1000, VLAN: 1, Endpoints: []string{"10.251.1.12"}},
@@ -274,8 +274,8 @@ func TestVerdicts(t *testing.T) {
 			want: "dropped: port a is dead: bound to host hv9, not to this one",
 		},
 		{
-			trace: "dead", from: "a", to: "b", cause: "down", change: func(h *Host) { h.Ports[0].State, h.Ports[0].Reason = "down", "switched off by its administrator" },
-			want: "dropped: port a is switched off by its administrator",
+			trace: "dead", from: "a", to: "b", cause: "down", change: func(h *Host) { h.Ports[0].State, h.Ports[0].Reason = "down", "admin down" },
+			want: "dropped: port a is admin down",
 		},
 		{
 			trace: "foreign", from: "a", to: "b", cause: "foreign-flow",
@@ -290,7 +290,7 @@ func TestVerdicts(t *testing.T) {
 		},
 		{
 			trace: "no-endpoint", from: "a", to: remote, cause: "tunnel", change: func(h *Host) { h.Networks[0].Endpoints = nil },
-			want: "dropped: no tunnel of this host leads to where 192.168.100.4 is|the server has told of no other host with network blue",
+			want: "dropped: no tunnel of this host leads to where 192.168.100.4 is|the server has sent no forwarding entries of other hosts for network blue",
 		},
 		{
 			trace: "no-tunnel", from: "a", to: remote, cause: "tunnel", change: func(h *Host) { h.Tunnels[0].State = "missing" },

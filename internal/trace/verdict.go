@@ -3,13 +3,11 @@
 package trace
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/patchbay-sdn/patchbay/internal/inspect"
 	"github.com/patchbay-sdn/patchbay/internal/tables"
 )
 
@@ -46,28 +44,35 @@ type Journey struct {
 	Ports map[uint32]string
 }
 
+// judge finds out what became of one packet, from its way and what is known about the host.
+type judge struct {
+	*Journey
+	h *Host
+}
+
 // Judge names the steps and says what became of the packet.
-func (h *Host) Judge(j *Journey) Verdict {
-	h.name(j.Trace.Steps)
-	v := h.outcome(j)
-	if v.Passes() {
-		if lost, ok := h.tooBig(j); ok {
-			return lost
-		}
-		v.Hints = append(v.Hints, h.limits(j)...)
-		return v
+func (h *Host) Judge(way *Journey) Verdict {
+	h.name(way.Trace.Steps)
+	j := &judge{way, h}
+	v := j.outcome()
+	if !v.Passes() {
+		return j.cause()
 	}
-	return h.cause(j)
+	if lost, ok := j.tooBig(); ok {
+		return lost
+	}
+	v.Hints = append(v.Hints, j.limits()...)
+	return v
 }
 
 // limits says which limits a packet is subject to that passes: what is beyond them is dropped, and no trace shows that.
-func (h *Host) limits(j *Journey) []string {
+func (j *judge) limits() []string {
 	var out []string
 	for _, s := range j.Trace.Steps {
 		if i := slices.IndexFunc(s.Actions, func(a string) bool { return strings.HasPrefix(a, "meter:") }); i >= 0 {
-			text := fmt.Sprintf("it goes through %s in %s", strings.Replace(s.Actions[i], ":", " ", 1), h.place(&s))
+			text := fmt.Sprintf("it goes through %s in %s", strings.Replace(s.Actions[i], ":", " ", 1), s.place())
 			if s.Reason != "" {
-				text += ": " + h.Named(s.Reason)
+				text += ": " + j.h.Named(s.Reason)
 			}
 			out = append(out, text+"; packets beyond that are dropped, which no trace shows")
 		}
@@ -93,9 +98,9 @@ func (h *Host) limits(j *Journey) []string {
 }
 
 // outcome is where the packet came out.
-func (h *Host) outcome(j *Journey) Verdict {
+func (j *judge) outcome() Verdict {
 	left := j.Trace.exits()
-	device, vlan := h.behind(j.To.Plug) // of a trunk's port
+	device, vlan := j.h.behind(j.To.Plug) // of a trunk's port
 	if device == nil {
 		device = j.To.Plug
 	}
@@ -105,25 +110,25 @@ func (h *Host) outcome(j *Journey) Verdict {
 				return Verdict{Outcome: Dropped, Cause: "link"}
 			}
 			v := Verdict{Outcome: Delivered, Text: fmt.Sprintf("to %s (%s)", j.To, i.Name)}
-			if rule := h.admitting(j.To, "ingress", &j.Packet); rule != "" && j.To.Port.Filtered {
+			if rule := j.admitting(j.To, "ingress"); rule != "" && j.To.Port.Filtered {
 				v.Text += ", by " + rule
 			}
 			return v
 		}
 	}
 	for _, s := range j.Trace.Steps {
-		if h.kindOf(s.Bridge) == tables.Tunnel && s.Table == 21 && j.Packet.Protocol == ARP && s.Priority > 0 {
+		if j.h.kindOf(s.Bridge) == tables.Tunnel && s.Table == 21 && j.Packet.Protocol == ARP && s.Priority > 0 {
 			return Verdict{Outcome: Answered, Text: fmt.Sprintf("the switch answers for %s, as the server said where it is", j.Packet.Dst)}
 		}
 	}
 	if j.To.Here() {
 		return Verdict{Outcome: Dropped}
 	}
-	return h.leaving(j, left)
+	return j.leaving(left)
 }
 
 // leaving says by which way a packet leaves the host.
-func (h *Host) leaving(j *Journey, left []Exit) Verdict {
+func (j *judge) leaving(left []Exit) Verdict {
 	var tunnels []Exit
 	for _, x := range left {
 		if x.Remote != "" {
@@ -138,7 +143,7 @@ func (h *Host) leaving(j *Journey, left []Exit) Verdict {
 	if len(tunnels) == 1 {
 		x := tunnels[0]
 		kind := ""
-		if i := h.named(j.Ports[x.Port]); i != nil {
+		if i := j.h.named(j.Ports[x.Port]); i != nil {
 			kind = " over " + i.Type
 		}
 		return Verdict{Outcome: Leaves, Text: fmt.Sprintf("to %s%s, number %d%s", x.Remote, kind, x.Number, j.sentAs(&x))}
@@ -153,8 +158,8 @@ func (h *Host) leaving(j *Journey, left []Exit) Verdict {
 		}
 	}
 	for _, x := range left {
-		i := h.named(j.Ports[x.Port])
-		if i == nil || x.Header > 0 || i.Type == "internal" || i.Type == "patch" || h.kindOf(i.Bridge) != tables.Physical ||
+		i := j.h.named(j.Ports[x.Port])
+		if i == nil || x.Header > 0 || i.Type == "internal" || i.Type == "patch" || j.h.kindOf(i.Bridge) != tables.Physical ||
 			!slices.ContainsFunc(j.Trace.Steps, func(s Step) bool { return s.Bridge == i.Bridge }) {
 			continue
 		}
@@ -190,7 +195,7 @@ func (j *Journey) Sender() string {
 }
 
 // tooBig says whether the packet is larger than an interface on its way takes.
-func (h *Host) tooBig(j *Journey) (Verdict, bool) {
+func (j *judge) tooBig() (Verdict, bool) {
 	if j.Packet.Size == 0 {
 		return Verdict{}, false
 	}
@@ -206,216 +211,9 @@ func (h *Host) tooBig(j *Journey) (Verdict, bool) {
 		}
 	}
 	for _, x := range j.Trace.exits() {
-		if i := h.named(j.Ports[x.Port]); x.Header > 0 && i != nil && i.MTU > 0 && j.Packet.Size+x.Header > i.MTU {
+		if i := j.h.named(j.Ports[x.Port]); x.Header > 0 && i != nil && i.MTU > 0 && j.Packet.Size+x.Header > i.MTU {
 			return lost(i, j.Packet.Size+x.Header, fmt.Sprintf(" (%d of them the tunnel's header)", x.Header))
 		}
 	}
 	return Verdict{}, false
-}
-
-const (
-	deadVLAN      = 4095
-	nativeRouting = "native tunnel routing failed"
-	noSuchPort    = "Nonexistent output port"
-)
-
-// cause finds out why a packet did not arrive: first what is wrong with the ends themselves, then what stands in the way,
-// then what the tables mean.
-func (h *Host) cause(j *Journey) Verdict {
-	for _, find := range []func(*Journey) (Verdict, bool){
-		h.endNotReady, h.blocker, h.otherNetwork, h.byTable, h.wrongVLAN, h.brokenPatch, h.intruder, h.missingFlow,
-	} {
-		if v, ok := find(j); ok {
-			v.Outcome = Dropped
-			return v
-		}
-	}
-	v := Verdict{Outcome: Dropped, Cause: "unknown", Text: "no flow sends it on"}
-	if n := len(j.Trace.Steps); n > 0 {
-		s := j.Trace.Steps[n-1]
-		v.Text = fmt.Sprintf("no flow sends it on after %s", h.place(&s))
-	}
-	return v
-}
-
-// place is where a step is: "table 82 RULES_INGRESS of br-int".
-func (h *Host) place(s *Step) string {
-	name := ""
-	if s.Name != "" {
-		name = " " + s.Name
-	}
-	return fmt.Sprintf("table %d%s of %s", s.Table, name, s.Bridge)
-}
-
-// endNotReady looks for a port that is not wired, or whose interface carries nothing.
-func (h *Host) endNotReady(j *Journey) (Verdict, bool) {
-	for _, e := range []*End{j.From, j.To} {
-		i, p := e.Plug, e.Port
-		switch {
-		case p != nil && p.State == "down":
-			return Verdict{Cause: "down", Text: fmt.Sprintf("%s is %s", e, cmp.Or(p.Reason, "switched off by its administrator"))}, true
-		case p != nil && p.State == "dead":
-			return Verdict{Cause: "dead", Text: fmt.Sprintf("%s is dead: %s", e, p.Reason)}, true
-		case p != nil && p.State != "wired":
-			return Verdict{Cause: "not-ready", Text: fmt.Sprintf("%s is not wired but %s: %s", e, p.State, p.Reason)}, true
-		case i != nil && i.OFPort <= 0:
-			return Verdict{Cause: "dead", Text: fmt.Sprintf("the switch has no port for interface %s of %s: %s", i.Name, e, cmp.Or(i.Error, "it has not made it"))}, true
-		case i != nil && i.Tag == deadVLAN:
-			return Verdict{Cause: "dead", Text: fmt.Sprintf("%s is dead: its interface %s is on VLAN 4095, where the agent puts ports that may not speak", e, i.Name)}, true
-		case i != nil && i.Down != "":
-			return Verdict{Cause: "link", Text: fmt.Sprintf("interface %s of %s %s", i.Name, e, i.Down)}, true
-		}
-	}
-	return Verdict{}, false
-}
-
-// blocker looks for a flow that is not the agent's and drops the packet.
-func (h *Host) blocker(j *Journey) (Verdict, bool) {
-	for i := range j.Trace.Steps {
-		if s := &j.Trace.Steps[i]; h.foreign(j.Trace, s) && slices.Equal(s.Actions, []string{"drop"}) {
-			return h.notOurs(s, "drops it"), true
-		}
-	}
-	return Verdict{}, false
-}
-
-// intruder looks for one that leads the packet astray.
-func (h *Host) intruder(j *Journey) (Verdict, bool) {
-	for i := range j.Trace.Steps {
-		s := &j.Trace.Steps[i]
-		if h.foreign(j.Trace, s) {
-			return h.notOurs(s, "leads it astray"), true
-		}
-		if s.State == "different" {
-			return Verdict{
-				Cause: "foreign-flow", Text: fmt.Sprintf("somebody has changed a flow in %s: %s", h.place(s), h.Named(s.Reason)),
-				Hints: []string{"instead it does: " + strings.Join(s.Actions, ",")},
-			}, true
-		}
-	}
-	return Verdict{}, false
-}
-
-// foreign says whether the flow of a step is nobody's of ours. Without an agent to ask, the cookie tells: all of an agent's
-// flows have the same few.
-func (h *Host) foreign(t *Trace, s *Step) bool {
-	if s.Missed || s.Cookie == patchbayCookie || !slices.Contains(h.Ours(), s.Bridge) {
-		return false
-	}
-	if h.Live {
-		return s.State == "foreign" || s.State == "leftover"
-	}
-	same := 0
-	for _, o := range t.Steps {
-		if o.Cookie == s.Cookie && o.Bridge == s.Bridge {
-			same++
-		}
-	}
-	return s.Cookie == 0 || same == 1
-}
-
-func (h *Host) notOurs(s *Step, does string) Verdict {
-	return Verdict{
-		Cause: "foreign-flow", Text: fmt.Sprintf("a flow in %s that is not the agent's %s", h.place(s), does),
-		Hints: []string{fmt.Sprintf("%s: cookie=%#x,table=%d,priority=%d,%s actions=%s", s.Bridge, s.Cookie, s.Table, s.Priority, s.Match, strings.Join(s.Actions, ","))},
-	}
-}
-
-// patchbayCookie is that of our flows: see package pipeline.
-const patchbayCookie = 0x5061746368626179
-
-// otherNetwork: two ports that only a router connects. The way over one that is here is followed, see Across.
-func (h *Host) otherNetwork(j *Journey) (Verdict, bool) {
-	a, b := j.From.network(), j.To.network()
-	if a == "" || b == "" || a == b || j.Packet.DstMAC != j.To.MAC {
-		return Verdict{}, false
-	}
-	return Verdict{
-		Cause: "network", Text: fmt.Sprintf("%s is in network %s and %s in network %s: only a router connects them, and none has an interface in the first on this host", j.From, short(a), j.To, short(b)),
-		Hints: []string{"to follow the packet to a router elsewhere, give the router's MAC with --dst-mac"},
-	}, true
-}
-
-// wrongVLAN looks for an end that is on another VLAN than its network.
-func (h *Host) wrongVLAN(j *Journey) (Verdict, bool) {
-	for _, e := range []*End{j.From, j.To} {
-		if e.Plug != nil && e.vlan() != 0 && e.Plug.Tag != e.vlan() {
-			return Verdict{
-				Cause: "vlan", Text: fmt.Sprintf("interface %s of %s is on VLAN %d, but its network has VLAN %d on this host", e.Plug.Name, e, e.Plug.Tag, e.vlan()),
-			}, true
-		}
-	}
-	return Verdict{}, false
-}
-
-// brokenPatch looks for a patch between bridges that leads nowhere.
-func (h *Host) brokenPatch(j *Journey) (Verdict, bool) {
-	for i := range h.Interfaces {
-		p := &h.Interfaces[i]
-		if p.Type != "patch" {
-			continue
-		}
-		peer := h.named(p.Peer)
-		switch {
-		case p.Peer == "":
-			return Verdict{Cause: "patch", Text: fmt.Sprintf("patch %s of %s has no other end", p.Name, p.Bridge)}, true
-		case peer == nil:
-			return Verdict{Cause: "patch", Text: fmt.Sprintf("patch %s of %s leads nowhere: its other end %s does not exist", p.Name, p.Bridge, p.Peer)}, true
-		case peer.Type != "patch" || peer.Peer != p.Name:
-			return Verdict{Cause: "patch", Text: fmt.Sprintf("patch %s of %s leads to %s, which does not lead back but to %s", p.Name, p.Bridge, peer.Name, cmp.Or(peer.Peer, "nothing"))}, true
-		}
-	}
-	if len(j.Trace.Steps) == 0 || j.To.Here() && j.From.Here() {
-		return Verdict{}, false
-	}
-	// The patch is gone on both sides.
-	e := j.From
-	if !e.Here() {
-		e = j.To
-	}
-	kind, physical, _ := h.segment(e)
-	to := h.bridgeOf(tables.Tunnel)
-	if kind == "vlan" || kind == "flat" {
-		to = ""
-		for _, b := range h.Bridges {
-			if b.Physical == physical {
-				to = b.Name
-			}
-		}
-	}
-	for i := range h.Interfaces {
-		if p := h.named(h.Interfaces[i].Peer); to == "" || p != nil && h.Interfaces[i].Bridge == to && p.Bridge == h.bridgeOf(tables.Integration) {
-			return Verdict{}, false
-		}
-	}
-	return Verdict{Cause: "patch", Text: fmt.Sprintf("no patch leads from %s to %s", h.bridgeOf(tables.Integration), to)}, true
-}
-
-// missingFlow looks for a flow that the agent wants in the table where the packet was lost, and that is not there.
-func (h *Host) missingFlow(j *Journey) (Verdict, bool) {
-	n := len(j.Trace.Steps)
-	if n == 0 {
-		return Verdict{}, false
-	}
-	var texts []string
-	var where *Step
-	for i := n - 1; i >= 0 && where == nil; i-- {
-		s := &j.Trace.Steps[i]
-		for _, f := range h.Flows {
-			if f.Bridge == s.Bridge && f.Table == s.Table && (f.State == "missing" || f.State == "different") {
-				where = s
-				texts = append(texts, h.wanted(&f))
-			}
-		}
-	}
-	if where == nil {
-		return Verdict{}, false
-	}
-	return Verdict{
-		Cause: "missing-flow", Text: fmt.Sprintf("flows that the agent wants are missing in %s", h.place(where)), Hints: texts[:min(len(texts), maxHints)],
-	}, true
-}
-
-func (h *Host) wanted(f *inspect.Flow) string {
-	return fmt.Sprintf("%s: %s (%s, for %s)", f.State, f.Text, h.Named(f.Reason), h.Named(f.Owner))
 }

@@ -22,8 +22,6 @@
 package trunk
 
 import (
-	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -47,7 +45,6 @@ const (
 
 // trunks is the extension. It belongs to the agent's loop.
 type trunks struct {
-	extension.Nothing
 	w   *world.World
 	now func() time.Time
 
@@ -102,14 +99,12 @@ func newTrunks(w *world.World, now func() time.Time) *trunks {
 // Name implements extension.Extension.
 func (*trunks) Name() string { return name }
 
-// Listens implements extension.Extension. Pushes of trunks say nothing that the rows do not: a trunk matters here when its bridge
+// Kinds implements extension.PushHandler. Pushes of trunks say nothing that the rows do not: a trunk matters here when its bridge
 // is made.
-func (*trunks) Listens() extension.Listens {
-	return extension.Listens{Kinds: []neutron.Kind{neutron.KindSubPort}}
-}
+func (*trunks) Kinds() []neutron.Kind { return []neutron.Kind{neutron.KindSubPort} }
 
-// Rows implements extension.Extension.
-func (t *trunks) Rows(b *ovsdb.Batch) {
+// OnRows implements extension.RowHandler.
+func (t *trunks) OnRows(b *ovsdb.Batch) {
 	for _, d := range b.Bridges {
 		for _, row := range []*ovsdb.Bridge{d.Old, d.New} {
 			if row != nil && isBridge(row.Name) {
@@ -154,9 +149,9 @@ func (t *trunks) touchBridgeOf(i *ovsdb.Interface) {
 	}
 }
 
-// Push implements extension.Extension. News of sub-ports have no revisions: if they do not fit what is known, or cross an answer,
+// OnPush implements extension.PushHandler. Pushes of sub-ports have no revisions: if they do not fit what is known, or cross an answer,
 // the server is asked.
-func (t *trunks) Push(p *neutron.Push) error {
+func (t *trunks) OnPush(p *neutron.Push) error {
 	subs, err := neutron.DecodeAll[neutron.SubPort](p.Kind, p.Objects)
 	for _, sub := range subs {
 		b := t.bridges[bridgeName(sub.TrunkID)]
@@ -189,8 +184,8 @@ func (b *bridge) forget(subPort string) {
 	delete(b.macs, subPort)
 }
 
-// Doubt implements extension.Extension. A sub-port that the server did not bind gets another chance.
-func (t *trunks) Doubt() {
+// Resync implements extension.Resyncer. A sub-port that the server did not bind gets another chance.
+func (t *trunks) Resync() {
 	for name, b := range t.bridges {
 		b.news++
 		b.answered = false
@@ -199,8 +194,8 @@ func (t *trunks) Doubt() {
 	}
 }
 
-// Settle implements extension.Extension.
-func (t *trunks) Settle(changed []world.Object) []world.Object {
+// Resolve implements extension.Extension.
+func (t *trunks) Resolve(changed []world.Object) []world.Object {
 	for _, o := range changed {
 		if o.Kind != world.KindPort {
 			continue
@@ -215,7 +210,7 @@ func (t *trunks) Settle(changed []world.Object) []world.Object {
 	var out []world.Object
 	for name := range t.touched {
 		t.settle(name)
-		out = append(out, own(name))
+		out = append(out, own.Object(ownKey(name)))
 	}
 	for name := range t.suspects {
 		before := t.strays[name]
@@ -225,7 +220,7 @@ func (t *trunks) Settle(changed []world.Object) []world.Object {
 			t.strays[name] = &stray{since: t.now()}
 		}
 		if before != nil {
-			out = append(out, own(name))
+			out = append(out, own.Object(ownKey(name)))
 		}
 	}
 	clear(t.touched)
@@ -233,7 +228,11 @@ func (t *trunks) Settle(changed []world.Object) []world.Object {
 	return out
 }
 
-func own(id string) world.Object { return extension.Own(name, id) }
+// own names the extension's own objects by what they are in the switch.
+const own extension.Objects[ownKey] = name
+
+// ownKey is the name of a trunk's bridge or of a stray patch port: their prefixes tell them apart.
+type ownKey string
 
 // settle works out anew what follows for a bridge.
 func (t *trunks) settle(name string) {
@@ -374,10 +373,11 @@ func (t *trunks) wanted(b *bridge) (pipeline.Row, bool) {
 
 // Compile implements extension.Extension.
 func (t *trunks) Compile(o world.Object, want *pipeline.Want) {
-	id, ok := extension.Mine(name, o)
+	key, ok := own.Key(o)
 	if !ok {
 		return
 	}
+	id := string(key)
 	if b := t.bridges[id]; b != nil {
 		if row, ok := t.wanted(b); ok {
 			want.Rows = append(want.Rows, row)
@@ -386,81 +386,4 @@ func (t *trunks) Compile(o world.Object, want *pipeline.Want) {
 	if s := t.strays[id]; s != nil && s.goes {
 		want.Rows = append(want.Rows, strayRow{t.w.Config.IntegrationBridge, id})
 	}
-}
-
-// memory is what goes into the snapshot about a trunk.
-type memory struct {
-	Parent   string                 `json:"parent"`
-	Trunk    string                 `json:"trunk"`
-	SubPorts []neutron.SubPort      `json:"sub_ports"`
-	MACs     map[string]neutron.MAC `json:"macs"`
-}
-
-// Remember implements extension.Extension.
-func (t *trunks) Remember() any {
-	var all []memory
-	for _, name := range slices.Sorted(maps.Keys(t.bridges)) {
-		if b := t.bridges[name]; b.trunk != nil && b.parent.id != "" {
-			all = append(all, memory{b.parent.id, b.trunk.ID, slices.Clone(b.trunk.SubPorts), maps.Clone(b.macs)})
-		}
-	}
-	if all == nil {
-		return nil
-	}
-	return all
-}
-
-// Recall implements extension.Extension.
-func (t *trunks) Recall(data json.RawMessage) error {
-	var all []memory
-	if err := json.Unmarshal(data, &all); err != nil {
-		return err
-	}
-	for _, m := range all {
-		t.recalled[m.Parent] = m
-	}
-	return nil
-}
-
-// Explain implements extension.Extension.
-func (t *trunks) Explain(o world.Object) []string {
-	if o.Kind != world.KindPort {
-		return nil
-	}
-	for _, b := range t.bridges {
-		if b.parent.id == o.ID {
-			return b.explain()
-		}
-		if b.trunk == nil {
-			continue
-		}
-		for _, s := range b.trunk.SubPorts {
-			if s.PortID == o.ID {
-				return []string{fmt.Sprintf("trunk: sub-port of trunk %s, whose VM sends it under VLAN %d through %s", b.trunk.ID, s.SegmentationID, b.name)}
-			}
-		}
-	}
-	return nil
-}
-
-func (b *bridge) explain() []string {
-	switch {
-	case b.trunk == nil && !b.answered:
-		return []string{"trunk: plugged into " + b.name + "; the server has not told yet whose bridge that is"}
-	case b.trunk == nil:
-		return []string{"trunk: plugged into " + b.name + ", but the server knows no trunk of this port there"}
-	}
-	out := []string{fmt.Sprintf("trunk: parent of trunk %s on %s; sub-ports: %d", b.trunk.ID, b.name, len(b.trunk.SubPorts))}
-	for _, s := range b.trunk.SubPorts {
-		line := fmt.Sprintf("trunk: VLAN %d is sub-port %s", s.SegmentationID, s.PortID)
-		if ok, asked := b.bound[s.PortID]; uncarriable(s) {
-			line += ", which is not wired: VLANs are 1 to 4094"
-		} else if asked && !ok {
-			line += ", which the server could not bind"
-		} else if !asked {
-			line += ", which the server has not bound yet"
-		}
-		out = append(out, line)
-	}
-	return out
 }

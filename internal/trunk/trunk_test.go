@@ -9,7 +9,6 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,6 +19,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
+	"github.com/patchbay-sdn/patchbay/internal/script"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
@@ -76,7 +76,7 @@ func newHost(t *testing.T) *host {
 func (h *host) boot(rows *ovsdb.Batch) {
 	h.w = world.New(world.Config{Host: "hv1", IntegrationBridge: "br-int"})
 	h.x = newTrunks(h.w, func() time.Time { return h.now })
-	h.set = extension.Set{h.x}
+	h.set = extension.Set{extension.NewMember(h.x)}
 	h.wants = map[world.Object]pipeline.Want{}
 	h.rows(rows)
 }
@@ -88,7 +88,7 @@ func (h *host) restart() {
 
 func (h *host) rows(b *ovsdb.Batch) {
 	h.w.Switch(b)
-	h.x.Rows(b)
+	h.x.OnRows(b)
 }
 
 // others changes rows as somebody else.
@@ -144,7 +144,7 @@ func (h *host) push(event neutron.Event, s neutron.SubPort) {
 	h.t.Helper()
 	data, err := json.Marshal(s)
 	if err == nil {
-		err = h.set.Push(&neutron.Push{Kind: neutron.KindSubPort, Event: event, Objects: []neutron.Primitive{{Name: "SubPort", Version: "1.0", Data: data}}})
+		err = h.set.OnPush(&neutron.Push{Kind: neutron.KindSubPort, Event: event, Objects: []neutron.Primitive{{Name: "SubPort", Version: "1.0", Data: data}}})
 	}
 	if err != nil {
 		h.t.Fatal(err)
@@ -235,7 +235,7 @@ func (h *host) word(format string, args ...any) {
 // The loop.
 
 func (h *host) settle() {
-	for _, o := range h.set.Settle(h.w.Settle()) {
+	for _, o := range h.set.Resolve(h.w.Settle()) {
 		want, err := h.set.Compile(o, func() pipeline.Want { return pipeline.Want{} })
 		if err != nil || len(want.Flows)+len(want.After)+len(want.Meters) > 0 {
 			h.t.Fatal(o, err, want)
@@ -268,13 +268,18 @@ func (h *host) apply() bool {
 	return false
 }
 
-// ready lists the tasks to be done now.
-func (h *host) ready() []extension.Task {
-	return slices.DeleteFunc(h.x.Due(), func(t extension.Task) bool { return t.At.After(h.now) })
+// onTime tells the extension that its deadline has passed, and says whether it has.
+func (h *host) onTime() bool {
+	at := h.x.Deadline()
+	if at.IsZero() || at.After(h.now) {
+		return false
+	}
+	h.x.OnTime(h.now)
+	return true
 }
 
-func (h *host) run(task extension.Task) (any, error) {
-	return task.Run(context.Background(), neutron.NewServer(h, "hv1"))
+func (h *host) run(call extension.Call) (any, error) {
+	return call.Run(context.Background(), neutron.NewServer(h, "hv1"))
 }
 
 // converge does everything that is to be done.
@@ -282,15 +287,15 @@ func (h *host) converge() {
 	h.t.Helper()
 	for range 100 {
 		h.settle()
-		if h.apply() {
+		if h.apply() || h.onTime() {
 			continue
 		}
-		tasks := h.ready()
-		if len(tasks) == 0 || h.away {
+		calls := h.x.Calls()
+		if len(calls) == 0 || h.away {
 			return
 		}
-		result, err := h.run(tasks[0])
-		h.x.Done(tasks[0].ID, result, err)
+		result, err := h.run(calls[0])
+		h.x.OnCall(calls[0].Key, result, err)
 	}
 	h.t.Fatalf("does not come to rest: %v", h.calls)
 }
@@ -339,17 +344,7 @@ func (h *host) dump() string {
 
 func (h *host) golden(name string) {
 	h.t.Helper()
-	file := filepath.Join("testdata", name+".rows")
-	got := h.dump()
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil { //nolint:gosec // part of the source
-			h.t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil || got != string(want) {
-		h.t.Errorf("%s: %v\n%s", name, err, got)
-	}
+	script.Golden(h.t, filepath.Join("testdata", name+".rows"), *update, h.dump())
 }
 
 func TestWired(t *testing.T) {
@@ -362,7 +357,7 @@ func TestWired(t *testing.T) {
 	if len(h.x.busy) != 0 || h.commits != 2 {
 		t.Errorf("%d commits, want the parent's and the sub-ports'; busy with %v", h.commits, h.x.busy)
 	}
-	h.x.Doubt()
+	h.x.Resync()
 	h.converge()
 	h.expect("after doubt", "bulk_pull Trunk by 1 parents")
 }
@@ -427,7 +422,7 @@ func TestUnplugged(t *testing.T) {
 		if got := h.dump(); got != empty {
 			t.Errorf("os-vif %v: left behind:\n%s", osvif, got)
 		}
-		if h.said() != "" || len(h.x.bridges)+len(h.x.parents)+len(h.x.strays)+len(h.x.busy) != 0 || len(h.x.Due()) != 0 {
+		if h.said() != "" || len(h.x.bridges)+len(h.x.parents)+len(h.x.strays)+len(h.x.busy) != 0 || len(h.x.Calls()) != 0 || !h.x.Deadline().IsZero() {
 			t.Errorf("os-vif %v: remembered %v %v %v", osvif, h.x.bridges, h.x.parents, h.x.strays)
 		}
 	}
@@ -464,8 +459,8 @@ func TestBridgeWithoutVM(t *testing.T) {
 	h.others(func(tx *ovsdb.Tx) { tx.EnsureBridge(ovsdb.BridgeSpec{Name: bridgeName(trunk1)}) })
 	h.converge()
 	h.pass(bridgeGrace - time.Second)
-	if len(h.ready()) != 0 || h.dump() == empty {
-		t.Errorf("not waited for the VM: %v", h.ready())
+	if calls := h.x.Calls(); len(calls) != 0 || h.dump() == empty {
+		t.Errorf("not waited for the VM: %v", calls)
 	}
 	h.pass(time.Second)
 	if got := h.dump(); got != empty || h.said() != "" {
@@ -500,7 +495,7 @@ func TestRestart(t *testing.T) {
 	h.plug(trunk1, parent1)
 	h.converge()
 	h.said()
-	memory, err := h.set.Remember()
+	memory, err := h.set.Save()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -515,7 +510,7 @@ func TestRestart(t *testing.T) {
 	h.trunks[parent1].SubPorts = h.trunks[parent1].SubPorts[1:]
 	h.restart()
 	h.away = true
-	if err := h.set.Recall(memory); err != nil {
+	if err := h.set.Load(memory); err != nil {
 		t.Fatal(err)
 	}
 	h.converge()
@@ -547,7 +542,7 @@ func TestUnknown(t *testing.T) {
 	h.converge()
 	h.expect("unknown", "bulk_pull Trunk by 1 parents")
 	h.trunk(trunk2, parent1, sub(trunk2, sub1, 101)) // its bridge is another one
-	h.x.Doubt()
+	h.x.Resync()
 	h.pass(2 * bridgeGrace)
 	if got := h.dump(); got != before {
 		t.Errorf("changed to:\n%s", got)
@@ -571,7 +566,7 @@ func TestRefused(t *testing.T) {
 		t.Error(got)
 	}
 	delete(h.refuses, sub1)
-	h.x.Doubt()
+	h.x.Resync()
 	h.converge()
 	h.expect("another try", "bulk_pull Trunk by 1 parents", "trunk:update_subport_bindings a", "trunk:update_trunk_status 11111111 ACTIVE")
 	h.golden("wired")
@@ -648,7 +643,7 @@ func TestAnyOrder(t *testing.T) {
 		h.trunk(trunk1, parent1, sub(trunk1, sub1, 101))
 		h.trunk(trunk2, parent2, sub(trunk2, sub2, 102))
 		type answer struct {
-			id     string
+			key    extension.Key
 			result any
 			err    error
 		}
@@ -664,18 +659,19 @@ func TestAnyOrder(t *testing.T) {
 					h.apply()
 				case 2:
 					h.settle()
-					if tasks := h.ready(); len(tasks) > 0 {
-						task := tasks[r.IntN(len(tasks))]
-						if !slices.ContainsFunc(onTheWay, func(a answer) bool { return a.id == task.ID }) {
+					h.onTime()
+					if calls := h.x.Calls(); len(calls) > 0 {
+						call := calls[r.IntN(len(calls))]
+						if !slices.ContainsFunc(onTheWay, func(a answer) bool { return a.key == call.Key }) {
 							h.away = r.IntN(5) == 0
-							result, err := h.run(task)
+							result, err := h.run(call)
 							h.away = false
-							onTheWay = append(onTheWay, answer{task.ID, result, err})
+							onTheWay = append(onTheWay, answer{call.Key, result, err})
 						}
 					}
 				case 3:
 					if len(onTheWay) > 0 {
-						h.x.Done(onTheWay[0].id, onTheWay[0].result, onTheWay[0].err)
+						h.x.OnCall(onTheWay[0].key, onTheWay[0].result, onTheWay[0].err)
 						onTheWay = onTheWay[1:]
 					}
 				}
@@ -683,14 +679,14 @@ func TestAnyOrder(t *testing.T) {
 		}
 		rest := func() {
 			for _, a := range onTheWay {
-				h.x.Done(a.id, a.result, a.err)
+				h.x.OnCall(a.key, a.result, a.err)
 			}
 			onTheWay = nil
 			h.converge()
 		}
 		steps := [][]func(){
 			{func() { h.plug(trunk1, parent1) }, func() { h.unplug(parent1) }, func() { h.plug(trunk1, parent1) }},
-			{func() { h.plug(trunk2, parent2) }, func() { h.x.Doubt() }},
+			{func() { h.plug(trunk2, parent2) }, func() { h.x.Resync() }},
 			{func() { h.add(parent1, sub(trunk1, sub3, 103)) }, func() { h.remove(parent1, sub(trunk1, sub1, 101)) }, func() { h.add(parent1, sub(trunk1, sub1, 201)) }},
 			{func() { h.remove(parent2, sub(trunk2, sub2, 102)) }},
 		}

@@ -17,7 +17,7 @@ type Connection struct {
 // question about what may be forgotten, so a doubt means no.
 func (w *World) Allows(vlan uint16, c Connection) bool {
 	found := false
-	for _, s := range w.segments {
+	for _, s := range w.Segments.byKey {
 		if s.VLAN != vlan {
 			continue
 		}
@@ -28,12 +28,12 @@ func (w *World) Allows(vlan uint16, c Connection) bool {
 			}
 			for _, own := range peersOf(p.Details.Member()) {
 				if own.Prefix.Contains(c.Dst) {
-					if found = w.portAllows(p, Ingress, c, c.Src); !found {
+					if found = w.Groups.portAllows(p, Ingress, c, c.Src); !found {
 						return false
 					}
 				}
 				if own.Prefix.Contains(c.Src) {
-					if found = w.portAllows(p, Egress, c, c.Dst); !found {
+					if found = w.Groups.portAllows(p, Egress, c, c.Dst); !found {
 						return false
 					}
 				}
@@ -43,10 +43,10 @@ func (w *World) Allows(vlan uint16, c Connection) bool {
 	return found
 }
 
-func (w *World) portAllows(p *Port, d Direction, c Connection, other netip.Addr) bool {
+func (w *Groups) portAllows(p *Port, d Direction, c Connection, other netip.Addr) bool {
 	for _, group := range p.Groups {
 		for _, r := range w.Rules(group) {
-			if r.Direction == d && r.covers(c) && w.otherSide(r, other) {
+			if r.Direction == d && r.covers(c) && w.members.otherSide(r, other) {
 				return true
 			}
 		}
@@ -74,7 +74,7 @@ func (r Rule) covers(c Connection) bool {
 }
 
 // otherSide says whether the rule lets an address be on the other side.
-func (w *World) otherSide(r Rule, other netip.Addr) bool {
+func (w *Members) otherSide(r Rule, other netip.Addr) bool {
 	if r.Remote == "" {
 		return !r.Prefix.IsValid() || r.Prefix.Contains(other)
 	}

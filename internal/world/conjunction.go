@@ -71,10 +71,10 @@ func (ids *conjunctionIDs) release(c Conjunction) {
 }
 
 // ConjunctionID is the first id of a conjunction's block of eight, always a multiple of eight; 0 when it is not in use.
-func (w *World) ConjunctionID(c Conjunction) uint32 { return w.ids.of[c] }
+func (w *Members) ConjunctionID(c Conjunction) uint32 { return w.ids.of[c] }
 
 // Avoid names conjunction ids that flows on the switch bear which are not ours. They are never given out.
-func (w *World) Avoid(found []uint32) {
+func (w *Members) Avoid(found []uint32) {
 	for _, id := range found {
 		id -= id % idBlock
 		if id == 0 || w.ids.spoilt[id] {
@@ -91,9 +91,16 @@ func (w *World) Avoid(found []uint32) {
 }
 
 // renumber has everything compiled again that bears the id of a conjunction.
-func (w *World) renumber(c Conjunction) {
+func (w *Members) renumber(c Conjunction) {
 	w.markUsers(c)
 	for id := range w.groups[c.Group].ports {
 		w.mark(KindPort, id)
+	}
+}
+
+// markUsers has the peers of a conjunction compiled again wherever it is in force.
+func (w *Members) markUsers(c Conjunction) {
+	for key := range w.groups[c.Group].segments {
+		w.markConjunction(c, key)
 	}
 }

@@ -4,13 +4,12 @@ package world
 
 import (
 	"bytes"
-	"maps"
 
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 )
 
 // contain runs work that is about one object. False: it panicked, and whoever is set in Contain has taken that.
-func (w *World) contain(o Object, work func()) bool {
+func (w *common) contain(o Object, work func()) bool {
 	if w.Contain == nil {
 		work()
 		return true
@@ -26,13 +25,13 @@ func (w *World) hold(id string, before *Port) {
 		return // forgotten by then, or never known: it is looked at again
 	}
 	var here *VIF
-	w.contain(Object{ID: id}, func() { here, _, _ = w.findVIF(id) })
-	w.leave(p)
+	w.contain(Object{ID: id}, func() { here, _, _ = w.vifs.find(id) })
+	w.Segments.leave(p)
 	if before != nil && sameVIF(before.VIF, here) {
 		needs, placed := p.needs, p.placed
 		*p = *before
 		p.needs, p.placed = needs, placed // as they are: what groups count does not go back by itself
-		w.contain(Object{ID: id}, func() { w.need(p, before.needs) })
+		w.contain(Object{ID: id}, func() { w.Groups.need(p, before.needs) })
 	} else {
 		p.VIF, p.Groups, p.filtered, p.wants = here, nil, "", nil
 		p.Wiring = Wiring{State: Dead}
@@ -41,10 +40,10 @@ func (w *World) hold(id string, before *Port) {
 		}
 		p.Wiring.Reason = "what to do about it cannot be worked out; the log says why"
 	}
-	if s := w.segments[p.Wiring.Segment]; s != nil && (p.Wiring.State == Wired || p.Wiring.State == Down) {
+	if s := w.Segments.byKey[p.Wiring.Segment]; s != nil && (p.Wiring.State == Wired || p.Wiring.State == Down) {
 		s.ports[id] = true
 	}
-	w.contain(Object{ID: id}, func() { w.place(p) })
+	w.contain(Object{ID: id}, func() { w.Groups.place(p) })
 	w.mark(KindPort, id)
 }
 
@@ -71,11 +70,11 @@ func (w *World) Again(o Object) {
 
 // Rebuild works out anew what follows from the rows of the switch, after taking a batch of them has failed half-way.
 func (w *World) Rebuild() {
-	for id := range w.vifs {
-		w.dropVIF(id)
+	for id := range w.vifs.rows {
+		w.vifs.drop(id)
 	}
 	for i := range w.View.Interfaces() {
-		w.addVIF(i)
+		w.vifs.add(i)
 	}
 	for id := range w.ports {
 		w.touched[id] = true
@@ -86,41 +85,20 @@ func (w *World) Rebuild() {
 	w.everything()
 }
 
-// Reask has everything asked for again about which no answer has come, though a question may be on its way: asking failed half-way, and
-// it is not known which are.
-func (w *World) Reask() {
-	for _, p := range w.ports {
-		p.Asked = false
-	}
-	reask := func(i Item, t *told) {
-		if t.asked = false; !t.answered {
-			w.missing[i] = true
-		}
-	}
-	for id, g := range w.groups {
-		reask(Item{Kind: neutron.KindSecurityGroup, ID: id}, &g.told)
-	}
-	for _, r := range w.remotes {
-		reask(r.item(), &r.told)
-	}
-	clear(w.asking)
-	clear(w.passed)
-}
-
 // doubtMentioned has everything asked for again that a push names which could not be read. Ids are looked for as text, since the push
 // may not even be JSON. What it names and is not known here is nobody's loss.
 func (w *World) doubtMentioned(kind neutron.Kind, data []byte) {
-	doubt := func(i Item) {
-		if t := w.toldOf(i); t != nil {
-			t.asked, t.answered = false, false // an answer on its way may be from before
-			w.missing[i] = true
-			w.concerned = append(w.concerned, i.ID)
+	doubt := func(kind neutron.Kind, id string) {
+		if t := w.toldOf(Item{Kind: kind, ID: id}); t != nil {
+			w.news++
+			t.answered, t.since = false, w.news // an answer on its way may be from before
+			w.concerned = append(w.concerned, id)
 		}
 	}
 	members := func(groups []string) {
 		for _, id := range groups {
 			if r := w.remotes[id]; r != nil && !r.addresses {
-				doubt(r.item())
+				doubt(neutron.KindPort, id)
 			}
 		}
 	}
@@ -131,28 +109,32 @@ func (w *World) doubtMentioned(kind neutron.Kind, data []byte) {
 				w.doubt(p)
 				w.concerned = append(w.concerned, id)
 			}
-			if m := w.members[id]; m != nil {
+			if m := w.Members.byID[id]; m != nil {
 				members(m.groups)
 			}
 			members([]string{id})
 		case neutron.KindNetwork:
-			for key, s := range w.segments {
-				if key.Network == id {
-					for port := range s.ports {
-						w.doubt(w.ports[port])
-					}
-					w.concerned = append(w.concerned, id)
-				}
-			}
+			w.doubtNetwork(id)
 		case neutron.KindSecurityGroup, neutron.KindSecurityGroupRule:
-			doubt(Item{Kind: neutron.KindSecurityGroup, ID: id})
-			if group := w.groupOf[id]; group != "" {
-				doubt(Item{Kind: neutron.KindSecurityGroup, ID: group})
+			doubt(neutron.KindSecurityGroup, id)
+			if group := w.Groups.groupOf[id]; group != "" {
+				doubt(neutron.KindSecurityGroup, group)
 			}
 		case neutron.KindAddressGroup:
 			if r := w.remotes[id]; r != nil && r.addresses {
-				doubt(r.item())
+				doubt(kind, id)
 			}
+		}
+	}
+}
+
+func (w *World) doubtNetwork(id string) {
+	for key, s := range w.Segments.byKey {
+		if key.Network == id {
+			for port := range s.ports {
+				w.doubt(w.ports[port])
+			}
+			w.concerned = append(w.concerned, id)
 		}
 	}
 }
@@ -160,10 +142,9 @@ func (w *World) doubtMentioned(kind neutron.Kind, data []byte) {
 // texts are everything in quotes, each once.
 func texts(data []byte) map[string]bool {
 	out := map[string]bool{}
-	parts := bytes.Split(data, []byte{'"'})
-	for _, part := range parts {
+	for _, part := range bytes.Split(data, []byte{'"'}) {
 		out[string(part)] = true
 	}
-	maps.DeleteFunc(out, func(s string, _ bool) bool { return s == "" })
+	delete(out, "")
 	return out
 }

@@ -26,7 +26,7 @@ func unread(w *World, s *server, ids ...string) {
 }
 
 func ruleIDs(w *World, group string) (ids []string) {
-	for _, r := range w.Rules(group) {
+	for _, r := range w.Groups.Rules(group) {
 		ids = append(ids, r.ID)
 	}
 	return ids
@@ -74,8 +74,8 @@ func TestAnAnswerThatCannotBeRead(t *testing.T) {
 // The same for address groups and members: addresses stay.
 func TestMembersThatCannotBeRead(t *testing.T) {
 	for name, answer := range map[string]func(w *World, i Item){
-		"named":    func(w *World, i Item) { w.Members([]Item{i}, nil, "m1") },
-		"nameless": func(w *World, i Item) { w.Members([]Item{i}, nil, "") },
+		"named":    func(w *World, i Item) { w.Members.Pulled([]Item{i}, nil, "m1") },
+		"nameless": func(w *World, i Item) { w.Members.Pulled([]Item{i}, nil, "") },
 	} {
 		w := filtering(1)
 		s := &server{
@@ -98,7 +98,7 @@ func TestMembersThatCannotBeRead(t *testing.T) {
 			}
 		}
 		w.Settle()
-		kept := func(p string) int { return len(w.PeerConjunctions(segment7, peer(p))) }
+		kept := func(p string) int { return len(w.Members.PeerConjunctions(segment7, peer(p))) }
 		if kept("10.1.0.1/32") != 1 || kept("10.2.0.0/24") != 1 || w.Port("p1").Wiring.State != Wired {
 			t.Errorf("%s: the member has %d conjunctions, the address group %d", name, kept("10.1.0.1/32"), kept("10.2.0.0/24"))
 		}
@@ -115,9 +115,9 @@ func TestMembersThatCannotBeRead(t *testing.T) {
 	s := &server{groups: map[string][]neutron.SecurityGroupRule{"g1": {rule("r1", "g1", "tcp remote=g2")}}}
 	unread(w, s)
 	for _, i := range w.MissingItems() {
-		w.Members([]Item{i}, []neutron.Member{member1("m2", "10.1.0.2", 1, "g2")}, "m1")
+		w.Members.Pulled([]Item{i}, []neutron.Member{member1("m2", "10.1.0.2", 1, "g2")}, "m1")
 	}
-	if w.Settle(); w.Port("p1").Wiring.State != Wired || len(w.PeerConjunctions(segment7, peer("10.1.0.2/32"))) != 1 {
+	if w.Settle(); w.Port("p1").Wiring.State != Wired || len(w.Members.PeerConjunctions(segment7, peer("10.1.0.2/32"))) != 1 {
 		t.Errorf("a new port is %s: %s", w.Port("p1").Wiring.State, w.Port("p1").Wiring.Reason)
 	}
 }
@@ -212,14 +212,14 @@ func TestAPortThatPanics(t *testing.T) {
 			if p := w.Port("p1"); p.Wiring.State != want || w.Port("p2").Wiring.State != Down || failed[Object{KindPort, "p1"}] != 1 {
 				t.Errorf("late %v, anew %v: p1 is %s, p2 %s, failed %v", late, anew, p.Wiring.State, w.Port("p2").Wiring.State, failed)
 			}
-			if in := slices.Contains(w.Segment(segment7).PortIDs(), "p1"); in == anew || len(invariants(w)) > 0 {
+			if in := slices.Contains(w.Segments.Get(segment7).PortIDs(), "p1"); in == anew || len(invariants(w)) > 0 {
 				t.Errorf("late %v, anew %v: on its segment %v, %q", late, anew, in, invariants(w))
 			}
 			fail = false
 			w.Again(Object{KindPort, "p1"})
 			s.answers(w)
-			if p := w.Port("p1"); p.Wiring.State != Down || !slices.Equal(w.Segment(segment7).PortIDs(), []string{"p1", "p2"}) {
-				t.Errorf("late %v, anew %v: in the end p1 is %s, the segment has %v", late, anew, p.Wiring.State, w.Segment(segment7).PortIDs())
+			if p := w.Port("p1"); p.Wiring.State != Down || !slices.Equal(w.Segments.Get(segment7).PortIDs(), []string{"p1", "p2"}) {
+				t.Errorf("late %v, anew %v: in the end p1 is %s, the segment has %v", late, anew, p.Wiring.State, w.Segments.Get(segment7).PortIDs())
 			}
 			// What follows is as if it had never failed.
 			up := grouped(1, 10, "g1")
@@ -260,21 +260,65 @@ func TestAGroupThatPanics(t *testing.T) {
 	}
 }
 
-// After a batch of rows was taken half-way only, or asking failed half-way, everything is there again.
-func TestRebuildAndReask(t *testing.T) {
+// After a batch of rows was taken half-way only, everything is there again.
+func TestRebuild(t *testing.T) {
 	w, s := wired(t)
 	want := portrait(w)
-	clear(w.vifs)
-	clear(w.vifsOf)
+	clear(w.vifs.rows)
+	clear(w.vifs.of)
 	w.Rebuild()
 	if s.answers(w); portrait(w) != want {
 		t.Errorf("%s\nwant\n%s", portrait(w), want)
 	}
+}
+
+// What is missing is said as often as one asks, and nothing changes by asking: what is on its way is not the world's business.
+func TestQueriesDoNotWrite(t *testing.T) {
+	w, _ := wired(t)
 	w.Doubt()
-	ports, items := len(w.Missing()), len(w.MissingItems())
-	w.Reask()
-	if n, m := len(w.Missing()), len(w.MissingItems()); n != ports || m != items || n == 0 || m == 0 {
-		t.Errorf("asks for %d ports and %d items, then for %d and %d", ports, items, n, m)
+	now, before := w.Now(), portrait(w)
+	ports, items := w.Missing(), w.MissingItems()
+	if len(ports) == 0 || len(items) == 0 || w.Tunnels.Listed("vxlan") {
+		t.Fatalf("after a gap %v and %v are missing", ports, items)
+	}
+	w.Complete()
+	w.Unspoken()
+	if got := w.Missing(); !slices.Equal(got, ports) {
+		t.Errorf("first %v, then %v", ports, got)
+	}
+	if got := w.MissingItems(); !slices.Equal(got, items) {
+		t.Errorf("first %v, then %v", items, got)
+	}
+	if w.Now() != now || w.Unsettled() || portrait(w) != before {
+		t.Error("the queries changed something")
+	}
+	w.Tunnels.Sync("vxlan", nil, now)
+	if w.Doubt(); w.Tunnels.Listed("vxlan") {
+		t.Error("a list from before news were missed is good enough")
+	}
+	if w.Tunnels.Sync("vxlan", nil, w.Now()); !w.Tunnels.Listed("vxlan") {
+		t.Error("the list does not count")
+	}
+}
+
+// An answer to a question that is older than one that was answered does not count, nor does one from before a push that could not
+// be read.
+func TestAnOlderAnswerDoesNotCount(t *testing.T) {
+	w, s := wired(t)
+	old := w.Now()
+	w.Doubt()
+	s.answers(w)
+	w.Ports(w.Missing(), []neutron.Port{grouped(1, 1, "g1"), grouped(2, 2, "g1")})
+	w.Groups.Pulled([]Item{{neutron.KindSecurityGroup, "g1", old}}, nil)
+	w.PortsAsked(old, []string{"p1"}, nil)
+	if w.Settle(); w.Port("p1").Wiring.State != Wired || len(w.Groups.Rules("g1")) == 0 || !w.Complete() {
+		t.Errorf("p1 is %s, rules %v", w.Port("p1").Wiring.State, w.Groups.Rules("g1"))
+	}
+	item := Item{neutron.KindSecurityGroup, "g1", w.Now()}
+	w.doubtMentioned(neutron.KindSecurityGroup, []byte(`"g1"`))
+	w.Groups.Pulled([]Item{item}, nil)
+	if known, since := w.Standing(item); len(w.Groups.Rules("g1")) == 0 || since <= item.Asked || !known {
+		t.Error("an answer from before a push that could not be read counts")
 	}
 }
 

@@ -69,12 +69,7 @@ func (f *fdb) doubt() {
 }
 
 func (f *fdb) stations() []neutron.MAC {
-	out := make([]neutron.MAC, 0, len(f.at))
-	for mac := range f.at {
-		out = append(out, mac)
-	}
-	slices.SortFunc(out, func(a, b neutron.MAC) int { return bytes.Compare(a[:], b[:]) })
-	return out
+	return slices.SortedFunc(maps.Keys(f.at), func(a, b neutron.MAC) int { return bytes.Compare(a[:], b[:]) })
 }
 
 // endpoints lists those that the segment needs, sorted.
@@ -111,6 +106,11 @@ func (f *fdb) add(endpoint netip.Addr, e neutron.FDBEntry) {
 		slices.SortFunc(s.ips, netip.Addr.Compare)
 	}
 	f.at[e.MAC] = append(slices.Delete(list, i, i+1), s)
+}
+
+// knows says whether a station was announced at an endpoint.
+func (f *fdb) knows(endpoint netip.Addr, mac neutron.MAC) bool {
+	return slices.ContainsFunc(f.at[mac], func(s station) bool { return s.endpoint == endpoint })
 }
 
 // remove takes an entry back; a station without addresses is gone.
@@ -152,7 +152,7 @@ func ParseStation(id string) (SegmentKey, neutron.MAC, bool) {
 
 // FDBAdd takes forwarding entries. Those of segments without ports here are dropped: the server sends them again when
 // the first port comes up.
-func (w *World) FDBAdd(m *neutron.FDBAdd) {
+func (w *Tunnels) FDBAdd(m *neutron.FDBAdd) {
 	w.eachEntry(m.Networks, func(s *Segment, endpoint netip.Addr, e neutron.FDBEntry) {
 		s.fdb.told, s.fdb.known = true, true
 		s.fdb.add(endpoint, e)
@@ -160,11 +160,11 @@ func (w *World) FDBAdd(m *neutron.FDBAdd) {
 }
 
 // FDBRemove takes forwarding entries back.
-func (w *World) FDBRemove(m *neutron.FDBRemove) {
+func (w *Tunnels) FDBRemove(m *neutron.FDBRemove) {
 	w.eachEntry(m.Networks, func(s *Segment, endpoint netip.Addr, e neutron.FDBEntry) { s.fdb.remove(endpoint, e) })
 }
 
-func (w *World) eachEntry(networks map[string]neutron.FDBNetwork, do func(*Segment, netip.Addr, neutron.FDBEntry)) {
+func (w *Tunnels) eachEntry(networks map[string]neutron.FDBNetwork, do func(*Segment, netip.Addr, neutron.FDBEntry)) {
 	if !w.Config.L2Population {
 		return
 	}
@@ -173,7 +173,7 @@ func (w *World) eachEntry(networks map[string]neutron.FDBNetwork, do func(*Segme
 		if n.SegmentationID != nil {
 			key.ID = *n.SegmentationID
 		}
-		s := w.segments[key]
+		s := w.segments.byKey[key]
 		if s == nil || !s.Tunnelled() {
 			continue
 		}
@@ -189,7 +189,7 @@ func (w *World) eachEntry(networks map[string]neutron.FDBNetwork, do func(*Segme
 	}
 }
 
-func (w *World) markEntry(s *Segment, endpoint netip.Addr, e neutron.FDBEntry) {
+func (w *common) markEntry(s *Segment, endpoint netip.Addr, e neutron.FDBEntry) {
 	if e.Flood() {
 		w.mark(KindSegment, s.Key.String())
 	} else {
@@ -198,13 +198,14 @@ func (w *World) markEntry(s *Segment, endpoint netip.Addr, e neutron.FDBEntry) {
 	w.markTunnel(Endpoint{s.Type, endpoint})
 }
 
-// FDBChange takes changed IP addresses of stations that are known.
-func (w *World) FDBChange(m *neutron.FDBChange) {
+// FDBChange takes changed IP addresses of stations that are known. The server tells them of ports that are not ACTIVE as well,
+// which were never announced: nothing is behind their endpoint yet, and when there is, all their addresses are told.
+func (w *Tunnels) FDBChange(m *neutron.FDBChange) {
 	if !w.Config.L2Population {
 		return
 	}
 	for network, endpoints := range m.Networks {
-		for _, s := range w.segments {
+		for _, s := range w.segments.byKey {
 			if s.Key.Network != network || !s.Tunnelled() {
 				continue
 			}
@@ -213,8 +214,10 @@ func (w *World) FDBChange(m *neutron.FDBChange) {
 					continue
 				}
 				for _, e := range change.After {
-					s.fdb.add(endpoint, e)
-					w.markEntry(s, endpoint, e)
+					if s.fdb.knows(endpoint, e.MAC) {
+						s.fdb.add(endpoint, e)
+						w.markEntry(s, endpoint, e)
+					}
 				}
 				for _, e := range change.Before {
 					s.fdb.remove(endpoint, e)
@@ -242,109 +245,5 @@ func (s *Segment) Station(mac neutron.MAC) (Station, bool) {
 	return Station{mac, Endpoint{s.Type, last.endpoint}, last.ips}, true
 }
 
-// TunnelUp takes the announcement of another host's endpoint.
-func (w *World) TunnelUp(e Endpoint) {
-	w.setEndpoint(e, true)
-	if _, known := w.endpoints[e]; known {
-		w.news++
-		w.endpoints[e] = w.news
-	}
-}
-
-// TunnelGone takes it back.
-func (w *World) TunnelGone(e Endpoint) { w.setEndpoint(e, false) }
-
-// Now stands for this moment, for [World.Tunnels].
-func (w *World) Now() uint64 { return w.news }
-
-// Tunnels takes the server's whole list of the endpoints of one type, that it was asked for at a moment: an endpoint that
-// was heard of before and is not in the list is gone.
-func (w *World) Tunnels(tunnelType string, endpoints []netip.Addr, asked uint64) {
-	for e, heard := range w.endpoints {
-		if e.Type == tunnelType && heard <= asked && !slices.Contains(endpoints, e.IP) {
-			w.TunnelGone(e)
-		}
-	}
-	for _, ip := range endpoints {
-		w.TunnelUp(Endpoint{tunnelType, ip})
-	}
-}
-
-func (w *World) setEndpoint(e Endpoint, up bool) {
-	if !e.IP.IsValid() || e.IP == w.Config.LocalIP || e.IP.Is4() != w.Config.LocalIP.Is4() ||
-		!slices.Contains(w.Config.TunnelTypes, e.Type) || (w.endpoints[e] > 0) == up {
-		return
-	}
-	if up {
-		w.news++
-		w.endpoints[e] = w.news
-	} else {
-		delete(w.endpoints, e)
-	}
-	if !w.Config.L2Population {
-		w.markTunnel(e)
-		w.markSegments(func(s *Segment) bool { return s.Type == e.Type })
-	}
-}
-
-// WantedEndpoints lists the endpoints to which tunnels are needed: with l2population those behind which a segment of ours
-// has stations, without it all that were announced.
-func (w *World) WantedEndpoints() []Endpoint {
-	set := map[Endpoint]bool{}
-	if w.Config.L2Population {
-		for _, s := range w.segments {
-			for _, ip := range s.fdb.endpoints() {
-				set[Endpoint{s.Type, ip}] = true
-			}
-		}
-	} else {
-		for e := range w.endpoints {
-			set[e] = true
-		}
-	}
-	out := make([]Endpoint, 0, len(set))
-	for e := range set {
-		out = append(out, e)
-	}
-	slices.SortFunc(out, func(a, b Endpoint) int { return strings.Compare(a.String(), b.String()) })
-	return out
-}
-
-// Wanted says whether a tunnel to the endpoint is needed.
-func (w *World) Wanted(e Endpoint) bool {
-	if !w.Config.L2Population {
-		return w.endpoints[e] > 0
-	}
-	for _, s := range w.segments {
-		if s.Type == e.Type && s.fdb.uses[e.IP] > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// FloodTo lists the endpoints that get the segment's broadcasts. Until the server has told about a segment every tunnel
-// of its type gets them, so that a station nobody told about is still found.
-func (w *World) FloodTo(s *Segment) []Endpoint {
-	var out []Endpoint
-	if w.Config.L2Population && s.fdb.known {
-		for _, ip := range slices.SortedFunc(maps.Keys(s.fdb.flood), netip.Addr.Compare) {
-			out = append(out, Endpoint{s.Type, ip})
-		}
-		return out
-	}
-	for _, e := range w.WantedEndpoints() {
-		if e.Type == s.Type {
-			out = append(out, e)
-		}
-	}
-	return out
-}
-
 // Told says whether the server has sent forwarding entries for the segment since it has ports here.
 func (s *Segment) Told() bool { return s.fdb.told }
-
-// HasTunnels says whether the segment's broadcasts go anywhere.
-func (w *World) HasTunnels(s *Segment) bool {
-	return len(s.fdb.flood) > 0 || !w.Config.L2Population
-}

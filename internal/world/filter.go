@@ -113,18 +113,18 @@ func Checked(p *Port) bool {
 }
 
 // Filtered says whether the port is wired and its traffic goes through filters: those of [Port.Groups].
-func (w *World) Filtered(p *Port) bool {
+func (w *common) Filtered(p *Port) bool {
 	return w.Config.Filter && p.Wiring.State == Wired && Checked(p)
 }
 
 // Trusted says whether the port is wired, and there are filters on this host, but none for what it sends.
-func (w *World) Trusted(p *Port) bool {
+func (w *common) Trusted(p *Port) bool {
 	return w.Config.Filter && p.Wiring.State == Wired && !Checked(p)
 }
 
 // Rules are those of a group, sorted, each kind of traffic once; nil when the group is not known. The slice is not to be
 // changed.
-func (w *World) Rules(group string) []Rule {
+func (w *Groups) Rules(group string) []Rule {
 	if g := w.groups[group]; g != nil {
 		return g.normal
 	}
@@ -132,8 +132,8 @@ func (w *World) Rules(group string) []Rule {
 }
 
 // PeerConjunctions lists, sorted, what filtered ports of a segment allow to or from a peer because of the groups that it
-// is a member of. The offsets that are in use of each are [World.Offsets].
-func (w *World) PeerConjunctions(key SegmentKey, peer Peer) []Conjunction {
+// is a member of. The offsets that are in use of each are [Groups.Offsets].
+func (w *Members) PeerConjunctions(key SegmentKey, peer Peer) []Conjunction {
 	var out []Conjunction
 	for _, id := range w.peers[peer] {
 		for c := range w.remotes[id].conjunctions {
@@ -147,7 +147,7 @@ func (w *World) PeerConjunctions(key SegmentKey, peer Peer) []Conjunction {
 }
 
 // Offsets tells which of the four priorities rules of a conjunction use, as bits.
-func (w *World) Offsets(c Conjunction) uint8 {
+func (w *Groups) Offsets(c Conjunction) uint8 {
 	if g := w.groups[c.Group]; g != nil {
 		return g.conjunctions[c]
 	}
@@ -159,7 +159,7 @@ func (w *World) Offsets(c Conjunction) uint8 {
 // keeps them meanwhile, so that an exchange of groups neither drops what both allow nor lets through what none does.
 func (w *World) filtersOf(p *Port, next Wiring) Wiring {
 	if !w.Config.Filter || next.State != Wired || !Checked(p) {
-		w.need(p, nil)
+		w.Groups.need(p, nil)
 		p.Groups, p.wants, p.filtered = nil, nil, ""
 		return next
 	}
@@ -169,8 +169,8 @@ func (w *World) filtersOf(p *Port, next Wiring) Wiring {
 		p.Groups, p.filtered = nil, "" // those were another incarnation's
 	}
 	p.wants = wants
-	w.need(p, slices.Concat(wants, p.Groups))
-	reason, gone := w.unresolved(wants)
+	w.Groups.need(p, slices.Concat(wants, p.Groups))
+	reason, gone := w.Groups.unresolved(wants)
 	switch {
 	case reason == "":
 		p.Groups = wants
@@ -184,12 +184,12 @@ func (w *World) filtersOf(p *Port, next Wiring) Wiring {
 		p.Groups = slices.DeleteFunc(slices.Clone(wants), func(id string) bool { return w.groups[id].unknown })
 	}
 	p.filtered = p.VIF.Interface
-	w.need(p, slices.Concat(wants, p.Groups))
+	w.Groups.need(p, slices.Concat(wants, p.Groups))
 	return next
 }
 
 // unresolved says why groups cannot be turned into filters yet. Gone: nothing is missing but what the server does not have.
-func (w *World) unresolved(groups []string) (reason string, gone bool) {
+func (w *Groups) unresolved(groups []string) (reason string, gone bool) {
 	gone = true
 	for _, id := range groups {
 		why, final := w.unready(w.groups[id])
@@ -202,7 +202,7 @@ func (w *World) unresolved(groups []string) (reason string, gone bool) {
 }
 
 // unready says what a group is missing.
-func (w *World) unready(g *group) (reason string, final bool) {
+func (w *Groups) unready(g *group) (reason string, final bool) {
 	switch {
 	case g.unknown:
 		return "the server does not know its security group " + g.id, true
@@ -235,7 +235,7 @@ func first(a, b string) string {
 }
 
 // place enters a port's groups into its segment: the addresses of the members that they refer to get flows there.
-func (w *World) place(p *Port) {
+func (w *Groups) place(p *Port) {
 	var next placing
 	if w.Filtered(p) {
 		next = placing{p.Wiring.Segment, p.Groups}
@@ -267,13 +267,13 @@ type placing struct {
 }
 
 // markGroupOn has every peer that a group refers to compiled again on one segment.
-func (w *World) markGroupOn(g *group, key SegmentKey) {
+func (w *Groups) markGroupOn(g *group, key SegmentKey) {
 	for c := range g.conjunctions {
-		w.markConjunction(c, key)
+		w.members.markConjunction(c, key)
 	}
 }
 
-func (w *World) markConjunction(c Conjunction, key SegmentKey) {
+func (w *Members) markConjunction(c Conjunction, key SegmentKey) {
 	r := w.remotes[c.Remote]
 	if r == nil {
 		return
@@ -287,10 +287,10 @@ func (w *World) markConjunction(c Conjunction, key SegmentKey) {
 
 // Closed says whether the default of the integration bridge is to drop: packets of an interface pass only once it is
 // known what the interface is, and if it is a port, once its filters are in place.
-func (w *World) Closed() bool { return w.Config.Filter && w.Config.FailClosed && w.closed }
+func (w *common) Closed() bool { return w.Config.Filter && w.Config.FailClosed && w.closed }
 
 // Close makes the default of the integration bridge drop, from now on.
-func (w *World) Close() {
+func (w *common) Close() {
 	if !w.closed {
 		w.closed = true
 		w.mark(KindBridge, w.Config.IntegrationBridge)
@@ -318,19 +318,35 @@ func (w *World) IsShut(p *Port) bool {
 // not.
 func (w *World) Exposed() bool {
 	for id := range w.exposed {
-		if p := w.ports[id]; p != nil && w.IsShut(p) {
-			if row := w.View.Port(p.VIF.Port); row != nil && row.Tag != nil && *row.Tag != DeadVLAN {
-				return true
-			}
+		if w.isExposed(id) {
+			return true
 		}
-		delete(w.exposed, id)
 	}
 	return false
 }
 
+// TakeExposed is Exposed, and takes the ports that are in no network any more.
+func (w *World) TakeExposed() bool {
+	for id := range w.exposed {
+		if !w.isExposed(id) {
+			delete(w.exposed, id)
+		}
+	}
+	return w.Exposed()
+}
+
+func (w *World) isExposed(id string) bool {
+	p := w.ports[id]
+	if p == nil || !w.IsShut(p) {
+		return false
+	}
+	row := w.View.Port(p.VIF.Port)
+	return row != nil && row.Tag != nil && *row.Tag != DeadVLAN
+}
+
 // PlainPort finds the number of an interface of the integration bridge that stands for no Neutron port: a patch, the
 // bridge's own, somebody's tap.
-func (w *World) PlainPort(name string) (ofport uint32, ok bool) {
+func (w *common) PlainPort(name string) (ofport uint32, ok bool) {
 	i := w.View.InterfaceByName(name)
 	if i == nil || i.ExternalIDs["iface-id"] != "" || i.OFPort == nil || *i.OFPort <= 0 {
 		return 0, false

@@ -32,11 +32,9 @@ func TestANewPortStaysClosedUntilItsGroupsAreKnown(t *testing.T) {
 	if len(items) != 1 || items[0].String() != "SecurityGroup g" {
 		t.Fatalf("asks for %v", items)
 	}
-	w.NoAnswer(items)
-	state(Waiting, "not been told")
-	w.Groups(w.MissingItems(), nil)
+	w.Groups.Pulled(w.MissingItems(), nil)
 	state(Waiting, "the server does not know its security group g")
-	w.Groups(w.MissingItems(), []neutron.SecurityGroup{{ID: "g", Rules: neutron.List[neutron.SecurityGroupRule]{
+	w.Groups.Pulled(w.MissingItems(), []neutron.SecurityGroup{{ID: "g", Rules: neutron.List[neutron.SecurityGroupRule]{
 		rule("r1", "g", "remote=other tcp ports=80-80"), rule("r2", "g", "addresses=ag"),
 	}}})
 	state(Waiting, "the address group ag")
@@ -44,11 +42,11 @@ func TestANewPortStaysClosedUntilItsGroupsAreKnown(t *testing.T) {
 	if len(items) != 2 || items[0].String() != "AddressGroup ag" || items[1].String() != "Port other" {
 		t.Fatalf("asks for %v", items)
 	}
-	w.AddressGroups(items[:1], nil)
+	w.Members.AddressGroupsPulled(items[:1], nil)
 	state(Waiting, "the members of group other, to which its security group g refers, have not been told yet")
-	w.Members(items[1:], nil)
+	w.Members.Pulled(items[1:], nil)
 	state(Waiting, "the server does not know the address group ag")
-	w.AddressGroups(w.MissingItems(), []neutron.AddressGroup{{ID: "ag"}})
+	w.Members.AddressGroupsPulled(w.MissingItems(), []neutron.AddressGroup{{ID: "ag"}})
 	state(Wired, "")
 	if p := w.Port("p1"); !w.Filtered(p) || w.Trusted(p) || !slices.Equal(p.Groups, []string{"g"}) || !w.Complete() {
 		t.Errorf("filtered %v, groups %v, complete %v", w.Filtered(p), p.Groups, w.Complete())
@@ -121,7 +119,7 @@ func TestOneMemberCostsOneMember(t *testing.T) {
 	}
 	send(t, w, neutron.KindPort, neutron.Updated, wirePort("new", 1, "10.9.0.1", "unrelated", "other"))
 	only("a member more", "peer n1/7|10.9.0.1/32|-")
-	if got := w.PeerConjunctions(segment7, peer("10.9.0.1/32")); !slices.Equal(got, []Conjunction{conj}) {
+	if got := w.Members.PeerConjunctions(segment7, peer("10.9.0.1/32")); !slices.Equal(got, []Conjunction{conj}) {
 		t.Errorf("conjunctions of the new member: %v", got)
 	}
 	send(t, w, neutron.KindPort, neutron.Updated, wirePort("new", 2, "10.9.0.2", "other"))
@@ -130,7 +128,7 @@ func TestOneMemberCostsOneMember(t *testing.T) {
 	only("a group that nobody refers to", "")
 	send(t, w, neutron.KindPort, neutron.Updated, wirePort("new", 4, "10.9.0.2", "elsewhere"))
 	only("it left", "peer n1/7|10.9.0.2/32|-")
-	if got := w.PeerConjunctions(segment7, peer("10.9.0.2/32")); got != nil {
+	if got := w.Members.PeerConjunctions(segment7, peer("10.9.0.2/32")); got != nil {
 		t.Errorf("conjunctions of one who left: %v", got)
 	}
 	send(t, w, neutron.KindPort, neutron.Deleted, map[string]any{"id": "m1"})
@@ -141,7 +139,7 @@ func TestOneMemberCostsOneMember(t *testing.T) {
 	only("an old revision", "")
 	send(t, w, neutron.KindPort, neutron.Updated, wirePort("stranger", 2, "10.1.0.9", "third"))
 	only("of a group that nobody here refers to", "")
-	if w.members["stranger"] != nil {
+	if w.Members.byID["stranger"] != nil {
 		t.Error("a stranger is remembered")
 	}
 }
@@ -261,8 +259,8 @@ func TestRulesComeAndGo(t *testing.T) {
 	s := someServer()
 	w := wiredWorld(s)
 	conj := Conjunction{"g", "other", Ingress, 4}
-	if w.Offsets(conj) != 1<<3 || w.ConjunctionID(conj) == 0 {
-		t.Fatalf("offsets %b, id %d", w.Offsets(conj), w.ConjunctionID(conj))
+	if w.Groups.Offsets(conj) != 1<<3 || w.Members.ConjunctionID(conj) == 0 {
+		t.Fatalf("offsets %b, id %d", w.Groups.Offsets(conj), w.Members.ConjunctionID(conj))
 	}
 	wire := func(id, text string) map[string]any {
 		r := map[string]any{"id": id, "security_group_id": "g", "direction": "ingress", "ethertype": "IPv4"}
@@ -286,7 +284,7 @@ func TestRulesComeAndGo(t *testing.T) {
 	}
 	send(t, w, neutron.KindSecurityGroupRule, neutron.Deleted, map[string]any{"id": "r10"})
 	send(t, w, neutron.KindSecurityGroupRule, neutron.Updated, wire("r10", "remote_group_id=other"))
-	if got := names(w.Settle()); got != "port p1; peer n1/7|10.1.0.1/32|-; peer n1/7|10.1.0.2/32|-" || w.Offsets(conj) != 1<<3 {
+	if got := names(w.Settle()); got != "port p1; peer n1/7|10.1.0.1/32|-; peer n1/7|10.1.0.2/32|-" || w.Groups.Offsets(conj) != 1<<3 {
 		t.Errorf("the end of a rule touched %s", got)
 	}
 	send(t, w, neutron.KindSecurityGroupRule, neutron.Updated, map[string]any{"id": "r12", "security_group_id": "h", "direction": "ingress", "ethertype": "IPv4"})
@@ -297,12 +295,12 @@ func TestRulesComeAndGo(t *testing.T) {
 		send(t, w, neutron.KindSecurityGroupRule, neutron.Deleted, map[string]any{"id": id})
 	}
 	w.Settle()
-	if len(w.remotes) != 0 || len(w.members) != 0 || len(w.peers) != 0 || w.ConjunctionID(conj) != 0 {
-		t.Errorf("remembered: %d remotes, %d members, %d peers, id %d", len(w.remotes), len(w.members), len(w.peers), w.ConjunctionID(conj))
+	if len(w.remotes) != 0 || len(w.Members.byID) != 0 || len(w.Members.peers) != 0 || w.Members.ConjunctionID(conj) != 0 {
+		t.Errorf("remembered: %d remotes, %d members, %d peers, id %d", len(w.remotes), len(w.Members.byID), len(w.Members.peers), w.Members.ConjunctionID(conj))
 	}
 	send(t, w, neutron.KindSecurityGroup, neutron.Deleted, map[string]any{"id": "g"})
 	w.Settle()
-	if len(w.Rules("g")) != 0 {
+	if len(w.Groups.Rules("g")) != 0 {
 		t.Error("a deleted group has rules")
 	}
 }
@@ -314,10 +312,10 @@ func TestExchangeOfGroupsWaitsForTheNewOne(t *testing.T) {
 	w.learn(&d)
 	w.Settle()
 	p := w.Port("p1")
-	if p.Wiring.State != Wired || !slices.Equal(p.Groups, []string{"g"}) || w.Rules("g") == nil {
+	if p.Wiring.State != Wired || !slices.Equal(p.Groups, []string{"g"}) || w.Groups.Rules("g") == nil {
 		t.Fatalf("while the new group is asked for: %s, groups %v", p.Wiring.State, p.Groups)
 	}
-	w.Groups(w.MissingItems(), []neutron.SecurityGroup{{ID: "h", Rules: s.groups["h"]}})
+	w.Groups.Pulled(w.MissingItems(), []neutron.SecurityGroup{{ID: "h", Rules: s.groups["h"]}})
 	if w.Settle(); !slices.Equal(p.Groups, []string{"g"}) {
 		t.Fatalf("members of the group that the new one refers to are not known, but %v are in force", p.Groups)
 	}
@@ -325,7 +323,7 @@ func TestExchangeOfGroupsWaitsForTheNewOne(t *testing.T) {
 	if !slices.Equal(p.Groups, []string{"h"}) || w.groups["g"] != nil || w.remotes["other"] != nil {
 		t.Errorf("in force %v", p.Groups)
 	}
-	if got := w.PeerConjunctions(segment7, peer("10.1.0.2/32")); len(got) != 1 || got[0].Group != "h" {
+	if got := w.Members.PeerConjunctions(segment7, peer("10.1.0.2/32")); len(got) != 1 || got[0].Group != "h" {
 		t.Errorf("conjunctions %v", got)
 	}
 	d = grouped(1, 7, "h", "nowhere")
@@ -345,23 +343,25 @@ func TestAnAnswerIsOlderThanWhatCameAfterTheQuestion(t *testing.T) {
 	// While the server thinks: a rule comes, one goes.
 	send(t, w, neutron.KindSecurityGroupRule, neutron.Updated, map[string]any{"id": "late", "security_group_id": "g", "direction": "egress", "ethertype": "IPv4"})
 	send(t, w, neutron.KindSecurityGroupRule, neutron.Deleted, map[string]any{"id": "r2"})
-	w.Groups(question, []neutron.SecurityGroup{{ID: "g", Rules: s.groups["g"]}})
+	w.Groups.Pulled(question, []neutron.SecurityGroup{{ID: "g", Rules: s.groups["g"]}})
 	w.Settle()
 	var ids []string
-	for _, r := range w.Rules("g") {
+	for _, r := range w.Groups.Rules("g") {
 		ids = append(ids, r.ID)
 	}
 	if slices.Sort(ids); !slices.Equal(ids, []string{"late", "r1"}) {
 		t.Errorf("rules %v", ids)
 	}
 	question = w.MissingItems()
+	w.Members.KeepRevisions(true)
 	send(t, w, neutron.KindPort, neutron.Updated, wirePort("m1", 4, "10.1.0.1"))
 	send(t, w, neutron.KindPort, neutron.Deleted, map[string]any{"id": "m2"})
 	send(t, w, neutron.KindPort, neutron.Updated, wirePort("m3", 1, "10.1.0.3", "other"))
-	w.Members(question, []neutron.Member{s.members["m1"], s.members["m2"]})
+	w.Members.Pulled(question, []neutron.Member{s.members["m1"], s.members["m2"]})
+	w.Members.KeepRevisions(false)
 	w.Settle()
-	if len(w.peers) != 1 || w.peers[peer("10.1.0.3/32")] == nil {
-		t.Errorf("peers %v", w.peers)
+	if len(w.Members.peers) != 1 || w.Members.peers[peer("10.1.0.3/32")] == nil {
+		t.Errorf("peers %v", w.Members.peers)
 	}
 	// After a gap what is not in the answer is gone.
 	w.Doubt()
@@ -372,8 +372,8 @@ func TestAnAnswerIsOlderThanWhatCameAfterTheQuestion(t *testing.T) {
 	s.groups["g"] = s.groups["g"][:1]
 	s.members = map[string]neutron.Member{"m4": member1("m4", "10.1.0.4", 1, "other")}
 	s.answers(w)
-	if len(w.peers) != 1 || w.peers[peer("10.1.0.4/32")] == nil || len(w.Rules("g")) != 1 {
-		t.Errorf("after a gap: peers %v, rules %v", w.peers, w.Rules("g"))
+	if len(w.Members.peers) != 1 || w.Members.peers[peer("10.1.0.4/32")] == nil || len(w.Groups.Rules("g")) != 1 {
+		t.Errorf("after a gap: peers %v, rules %v", w.Members.peers, w.Groups.Rules("g"))
 	}
 }
 
@@ -393,11 +393,11 @@ func TestAnAnswerToAForgottenQuestionDoesNotCount(t *testing.T) {
 	w.learn(&d)
 	w.Settle()
 	next := w.MissingItems()
-	w.Groups(old, []neutron.SecurityGroup{{ID: "g", Rules: neutron.List[neutron.SecurityGroupRule]{rule("gone", "g", "")}}})
-	if w.Settle(); len(w.Rules("g")) != 0 {
-		t.Errorf("an old answer counted: %v", w.Rules("g"))
+	w.Groups.Pulled(old, []neutron.SecurityGroup{{ID: "g", Rules: neutron.List[neutron.SecurityGroupRule]{rule("gone", "g", "")}}})
+	if w.Settle(); len(w.Groups.Rules("g")) != 0 {
+		t.Errorf("an old answer counted: %v", w.Groups.Rules("g"))
 	}
-	w.Groups(next, []neutron.SecurityGroup{{ID: "g"}})
+	w.Groups.Pulled(next, []neutron.SecurityGroup{{ID: "g"}})
 	if w.Settle(); !slices.Equal(w.Port("p1").Groups, []string{"g"}) {
 		t.Error("the answer did not count")
 	}
@@ -415,10 +415,10 @@ func TestAddressGroupsChange(t *testing.T) {
 	}
 	s.addresses["ag"] = prefixes(1, "10.1.0.1/32", "192.0.2.0/24", "2001:db8::/32", "0.0.0.0/0")
 	w := wiredWorld(s)
-	if got := w.PeerConjunctions(segment7, peer("10.1.0.1/32")); len(got) != 2 {
+	if got := w.Members.PeerConjunctions(segment7, peer("10.1.0.1/32")); len(got) != 2 {
 		t.Errorf("an address in both: %v", got)
 	}
-	if got := w.PeerConjunctions(segment7, peer("0.0.0.0/0")); len(got) != 1 {
+	if got := w.Members.PeerConjunctions(segment7, peer("0.0.0.0/0")); len(got) != 1 {
 		t.Errorf("everyone: %v", got)
 	}
 	wire := func(revision int, list ...string) map[string]any {
@@ -463,10 +463,10 @@ func TestConjunctionIDs(t *testing.T) {
 	// An id that another agent's flows bear is left alone.
 	w := wiredWorld(someServer())
 	conj := Conjunction{"g", "other", Ingress, 4}
-	before := w.ConjunctionID(conj)
-	w.Avoid([]uint32{16, before + 7})
-	if got := names(w.Settle()); w.ConjunctionID(conj) == before || got != "port p1; peer n1/7|10.1.0.1/32|-; peer n1/7|10.1.0.2/32|-" {
-		t.Errorf("id %d after %d, touched %s", w.ConjunctionID(conj), before, got)
+	before := w.Members.ConjunctionID(conj)
+	w.Members.Avoid([]uint32{16, before + 7})
+	if got := names(w.Settle()); w.Members.ConjunctionID(conj) == before || got != "port p1; peer n1/7|10.1.0.1/32|-; peer n1/7|10.1.0.2/32|-" {
+		t.Errorf("id %d after %d, touched %s", w.Members.ConjunctionID(conj), before, got)
 	}
 }
 
@@ -544,10 +544,10 @@ func TestAPortThatIsShut(t *testing.T) {
 
 func TestFreshVLANs(t *testing.T) {
 	w := wiredWorld(someServer())
-	if got := w.FreshVLANs(); !slices.Equal(got, []uint16{1}) {
+	if got := w.Segments.TakeFreshVLANs(); !slices.Equal(got, []uint16{1}) {
 		t.Errorf("fresh %v", got)
 	}
-	if got := w.FreshVLANs(); got != nil {
+	if got := w.Segments.TakeFreshVLANs(); got != nil {
 		t.Errorf("fresh again: %v", got)
 	}
 }
@@ -565,11 +565,11 @@ func TestALatePushDoesNotMakeAMember(t *testing.T) {
 	}
 	for _, id := range []string{"x", "y"} {
 		send(t, w, neutron.KindPort, neutron.Updated, wirePort(id, 4, "10.9.0.1", "other"))
-		if w.members[id] != nil {
+		if w.Members.byID[id] != nil {
 			t.Errorf("%s is a member because of an old push", id)
 		}
 		send(t, w, neutron.KindPort, neutron.Updated, wirePort(id, 8, "10.9.0.1", "other"))
-		if w.members[id] == nil {
+		if w.Members.byID[id] == nil {
 			t.Errorf("%s is not a member in spite of a new push", id)
 		}
 	}

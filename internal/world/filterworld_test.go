@@ -112,13 +112,13 @@ func (s *server) answer(w *World, i Item) {
 		if rules, ok := s.groups[i.ID]; ok {
 			found = append(found, neutron.SecurityGroup{ID: i.ID, Rules: slices.Clone(rules)})
 		}
-		w.Groups([]Item{i}, found)
+		w.Groups.Pulled([]Item{i}, found)
 	case neutron.KindAddressGroup:
 		var found []neutron.AddressGroup
 		if g, ok := s.addresses[i.ID]; ok {
 			found = append(found, g)
 		}
-		w.AddressGroups([]Item{i}, found)
+		w.Members.AddressGroupsPulled([]Item{i}, found)
 	case neutron.KindPort:
 		var found []neutron.Member
 		for _, m := range s.members {
@@ -126,7 +126,7 @@ func (s *server) answer(w *World, i Item) {
 				found = append(found, m)
 			}
 		}
-		w.Members([]Item{i}, found)
+		w.Members.Pulled([]Item{i}, found)
 	}
 }
 

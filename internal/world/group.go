@@ -5,7 +5,6 @@ package world
 import (
 	"cmp"
 	"slices"
-	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 )
@@ -31,13 +30,13 @@ type entry struct {
 	seen uint64
 }
 
-// told is where the questions about something stand.
+// told is what the server has said about something.
 type told struct {
-	// Asked: the question is on its way. Answered: it was answered, and nothing was missed since.
-	asked, answered bool
+	// Answered: it has answered, and nothing was missed since.
+	answered bool
 	// Known: what the server said is in force. Unknown: it said that there is no such thing.
 	known, unknown bool
-	// since is when it was asked: what was heard later is newer than the answer.
+	// since is when it was first needed, or when the question left that was answered last: an answer to an earlier one does not count.
 	since uint64
 	// unread: its last answer could not be read. Whatever was known before is in force.
 	unread bool
@@ -51,40 +50,39 @@ func (t *told) spoken() bool { return t.answered || t.unknown || t.unread && t.k
 type Item struct {
 	Kind neutron.Kind
 	ID   string
-
-	since uint64 // of the question
+	// Asked is the moment of the question, see [World.Now]: what was heard later is newer than the answer.
+	Asked uint64
 }
 
 // String names the item; it is the same for every question about it.
 func (i Item) String() string { return string(i.Kind) + " " + i.ID }
 
-// MissingItems lists what the server has to be asked about for filters, sorted, and marks it as asked. Every item has to
-// be given back, with its answer or to [World.NoAnswer].
-func (w *World) MissingItems() []Item {
-	if len(w.missing) == 0 {
-		return nil // this runs after every event
-	}
-	items := make([]Item, 0, len(w.missing))
-	for item := range w.missing {
-		w.news++
-		t := w.toldOf(item)
-		if t == nil {
-			continue // not needed any more
-		}
-		t.asked, t.since = true, w.news
-		item.since = w.news
-		items = append(items, item)
-		if item.Kind == neutron.KindPort {
-			w.asking[item.since] = true
+// filters is what filters need of the server.
+type filters struct {
+	*common
+	groups  map[string]*group  // security groups that ports here have
+	remotes map[string]*remote // groups and address groups that their rules refer to
+}
+
+// MissingItems lists what the server has to be asked about for filters, sorted. Whoever asks later sets Asked anew.
+func (w *filters) MissingItems() []Item {
+	var items []Item
+	for id, g := range w.groups {
+		if !g.answered {
+			items = append(items, Item{neutron.KindSecurityGroup, id, w.news})
 		}
 	}
-	clear(w.missing)
+	for _, r := range w.remotes {
+		if !r.answered {
+			items = append(items, Item{r.kind(), r.id, w.news})
+		}
+	}
 	slices.SortFunc(items, func(a, b Item) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.ID, b.ID)) })
 	return items
 }
 
-// toldOf finds where the questions about an item stand; nil when it is not needed any more.
-func (w *World) toldOf(i Item) *told {
+// toldOf finds what the server has said about an item; nil when it is not needed any more.
+func (w *filters) toldOf(i Item) *told {
 	if i.Kind == neutron.KindSecurityGroup {
 		if g := w.groups[i.ID]; g != nil {
 			return &g.told
@@ -95,55 +93,38 @@ func (w *World) toldOf(i Item) *told {
 	return nil
 }
 
-// Known says whether something that was said about an item is in force: asking about it is a check.
-func (w *World) Known(i Item) bool {
-	t := w.toldOf(i)
-	return t != nil && t.known
+// Standing returns whether what was said about an item is in force, so that asking about it is a check, and the moment from which on
+// questions about it count.
+func (w *filters) Standing(i Item) (known bool, since uint64) {
+	if t := w.toldOf(i); t != nil {
+		return t.known, t.since
+	}
+	return false, 0
 }
 
 // answer finds what an answer belongs to; nil when it is to a question of long ago.
-func (w *World) answer(i Item) *told {
-	if i.Kind == neutron.KindPort {
-		if delete(w.asking, i.since); len(w.asking) == 0 {
-			clear(w.passed)
-		}
-	}
+func (w *filters) answer(i Item) *told {
 	t := w.toldOf(i)
-	if t == nil || !t.asked || t.since != i.since {
+	if t == nil || i.Asked < t.since {
 		return nil
 	}
-	t.asked = false
+	t.since = i.Asked
 	return t
-}
-
-// NoAnswer takes back that items were asked about: the question failed and is to be asked again.
-func (w *World) NoAnswer(asked []Item) {
-	for _, i := range asked {
-		if w.answer(i) != nil {
-			w.missing[i.key()] = true
-		}
-	}
 }
 
 // answered takes that an item was answered. An answer from before news were missed counts, but may be too old: the item is
 // asked for again.
-func (w *World) answered(i Item, t *told) {
-	t.unread = false
-	if t.answered = t.since >= w.doubted; !t.answered {
-		w.missing[i.key()] = true
-	}
-}
+func (w *filters) answered(t *told) { t.answered, t.unread = t.since >= w.doubted, false }
 
 // Unread takes that the server has answered about items, and the answer cannot be read. That is not the same as that there is no such
 // thing: what was known stays in force, and what was not known stays so. They are to be asked again.
-func (w *World) Unread(asked []Item) {
+func (w *filters) Unread(asked []Item) {
 	for _, i := range asked {
 		t := w.answer(i)
 		if t == nil {
 			continue
 		}
 		t.answered, t.unread = false, true
-		w.missing[i.key()] = true
 		if g := w.groups[i.ID]; g != nil && i.Kind == neutron.KindSecurityGroup {
 			w.touchGroup(g) // the reason why its ports wait is another
 		} else if r := w.remotes[i.ID]; r != nil {
@@ -152,48 +133,34 @@ func (w *World) Unread(asked []Item) {
 	}
 }
 
-// key is the item without its question.
-func (i Item) key() Item { return Item{Kind: i.Kind, ID: i.ID} }
-
 // absent takes the answer that there is no such thing. It is to be asked again: what a server does not know yet another
 // may.
-func (w *World) absent(i Item, t *told) {
-	t.answered, t.known, t.unknown, t.unread = false, false, true, false
-	w.missing[i.key()] = true
+func (t *told) absent() { t.answered, t.known, t.unknown, t.unread = false, false, true, false }
+
+// needed is what the server has said about something that is needed from now on: nothing.
+func (w *filters) needed() told {
+	w.news++
+	return told{since: w.news}
 }
 
-// Complete says whether the server has spoken about everything that ports here need.
-func (w *World) Complete() bool {
-	for _, p := range w.ports {
-		if p.VIF != nil && !p.Answered {
-			return false
-		}
-	}
-	for _, g := range w.groups {
-		if !g.spoken() {
-			return false
-		}
-	}
-	for _, r := range w.remotes {
-		if !r.spoken() {
-			return false
-		}
-	}
-	return true
+// Groups are the security groups that ports here have, and their rules.
+type Groups struct {
+	*filters
+	members *Members
+	groupOf map[string]string // group of a rule
 }
 
 // need notes the groups that a port needs; they are asked for, and forgotten when nothing needs them any more.
-func (w *World) need(p *Port, groups []string) {
+func (w *Groups) need(p *Port, groups []string) {
 	groups = slices.Compact(slices.Sorted(slices.Values(groups)))
 	for _, id := range groups {
 		g := w.groups[id]
 		if g == nil {
 			g = &group{
 				id: id, rules: map[string]entry{}, conjunctions: map[Conjunction]uint8{}, ports: map[string]bool{},
-				segments: map[SegmentKey]int{},
+				segments: map[SegmentKey]int{}, told: w.needed(),
 			}
 			w.groups[id] = g
-			w.missing[Item{Kind: neutron.KindSecurityGroup, ID: id}] = true
 			if sg := w.recalled.groups[id]; sg != nil {
 				w.learnGroup(g, sg)
 			}
@@ -208,27 +175,26 @@ func (w *World) need(p *Port, groups []string) {
 	p.needs = groups
 }
 
-// settleFilters forgets groups that no port needs, the remote groups that only these referred to, and the members that
+// settle forgets groups that no port needs, the remote groups that only these referred to, and the members that
 // are in no remote group any more.
-func (w *World) settleFilters() {
+func (w *Groups) settle() {
 	for id, g := range w.groups {
 		if len(g.ports) > 0 {
 			continue
 		}
 		for c := range g.conjunctions {
-			w.disuse(c)
+			w.members.disuse(c)
 		}
 		for rule := range g.rules {
 			delete(w.groupOf, rule)
 		}
 		delete(w.groups, id)
-		delete(w.missing, Item{Kind: neutron.KindSecurityGroup, ID: id})
 	}
-	w.settleRemotes()
+	w.members.settle()
 }
 
-// Groups takes the server's answer about security groups.
-func (w *World) Groups(asked []Item, found []neutron.SecurityGroup) {
+// Pulled takes the server's answer about security groups.
+func (w *Groups) Pulled(asked []Item, found []neutron.SecurityGroup) {
 	for _, item := range asked {
 		t := w.answer(item)
 		if t == nil {
@@ -238,28 +204,24 @@ func (w *World) Groups(asked []Item, found []neutron.SecurityGroup) {
 		_, deleted := w.deleted[item.ID]
 		g := w.groups[item.ID]
 		if i < 0 || deleted {
-			w.absent(item, t)
+			t.absent()
 			w.clearRules(g)
 			continue
 		}
 		// Rules that were heard of before the question and are not in the answer are gone.
 		for id, e := range g.rules {
-			if e.seen < t.since && !slices.ContainsFunc(found[i].Rules, func(r neutron.SecurityGroupRule) bool { return r.ID == id }) {
+			if e.seen <= item.Asked && !slices.ContainsFunc(found[i].Rules, func(r neutron.SecurityGroupRule) bool { return r.ID == id }) {
 				w.dropRule(id)
 			}
 		}
-		w.answered(item, t)
+		w.answered(t)
 		w.learnGroup(g, &found[i])
 	}
 }
 
 // learnGroup takes what the server says about a group, with all of its rules.
-func (w *World) learnGroup(g *group, sg *neutron.SecurityGroup) {
+func (w *Groups) learnGroup(g *group, sg *neutron.SecurityGroup) {
 	g.known, g.unknown, g.name = true, false, cmp.Or(sg.Name, g.name)
-	delete(w.missing, Item{Kind: neutron.KindSecurityGroup, ID: g.id})
-	if !g.answered && !g.asked {
-		w.missing[Item{Kind: neutron.KindSecurityGroup, ID: g.id}] = true
-	}
 	for i := range sg.Rules {
 		w.learnRule(&sg.Rules[i])
 	}
@@ -267,7 +229,7 @@ func (w *World) learnGroup(g *group, sg *neutron.SecurityGroup) {
 }
 
 // learnRule takes what the server says about a rule, unless something newer is known.
-func (w *World) learnRule(r *neutron.SecurityGroupRule) {
+func (w *Groups) learnRule(r *neutron.SecurityGroupRule) {
 	g := w.groups[r.SecurityGroupID]
 	if _, gone := w.deleted[r.ID]; g == nil || gone {
 		return
@@ -281,7 +243,7 @@ func (w *World) learnRule(r *neutron.SecurityGroupRule) {
 	w.touchGroup(g)
 }
 
-func (w *World) dropRule(id string) {
+func (w *Groups) dropRule(id string) {
 	g := w.groups[w.groupOf[id]]
 	if g == nil {
 		return
@@ -291,7 +253,7 @@ func (w *World) dropRule(id string) {
 	w.touchGroup(g)
 }
 
-func (w *World) clearRules(g *group) {
+func (w *Groups) clearRules(g *group) {
 	for id := range g.rules {
 		w.dropRule(id)
 	}
@@ -299,10 +261,10 @@ func (w *World) clearRules(g *group) {
 }
 
 // touchGroup has a group worked out anew, and with it the ports that need it.
-func (w *World) touchGroup(g *group) { w.touchedGroups[g.id] = true }
+func (w *common) touchGroup(g *group) { w.touchedGroups[g.id] = true }
 
 // settleGroup works out what follows from a group's rules.
-func (w *World) settleGroup(id string) {
+func (w *Groups) settleGroup(id string) {
 	g := w.groups[id]
 	if g == nil {
 		return
@@ -333,93 +295,27 @@ func (w *World) settleGroup(id string) {
 	}
 	for c, offsets := range after {
 		if before[c] == 0 {
-			w.use(c, addresses[c.Remote])
+			w.members.use(c, addresses[c.Remote])
 		}
 		if before[c] != offsets {
-			w.markUsers(c)
+			w.members.markUsers(c)
 		}
 	}
 	for c := range before {
 		if after[c] == 0 {
-			w.markUsers(c)
-			w.disuse(c)
+			w.members.markUsers(c)
+			w.members.disuse(c)
 		}
 	}
 	g.normal, g.conjunctions = normal, after // last: if something above fails it is all done again
 }
 
-// markUsers has the peers of a conjunction compiled again wherever it is in force.
-func (w *World) markUsers(c Conjunction) {
-	for key := range w.groups[c.Group].segments {
-		w.markConjunction(c, key)
-	}
-}
-
-// pushGroup takes news about a security group.
-func (w *World) pushGroup(o neutron.Primitive, event neutron.Event, now time.Time) error {
-	var sg neutron.SecurityGroup
-	if err := o.Decode(neutron.KindSecurityGroup, &sg); err != nil {
-		return err
-	}
-	if event != neutron.Deleted {
-		if g := w.groups[sg.ID]; g != nil && !w.isDeleted(sg.ID) {
-			w.concerned = append(w.concerned, sg.ID)
-			w.learnGroup(g, &sg)
-		}
-		return nil
-	}
-	w.deleted[sg.ID] = now
-	// With it go its rules, and those of others that refer to it; the server does not tell about either.
-	for _, g := range w.groups {
-		for id, e := range g.rules {
-			if g.id == sg.ID || e.rule.RemoteGroupID == sg.ID {
-				w.deleted[id] = now
-				w.dropRule(id)
-			}
-		}
-	}
-	if g := w.groups[sg.ID]; g != nil {
-		w.concerned = append(w.concerned, sg.ID)
-		g.known, g.unknown = false, true
-		w.touchGroup(g)
-	}
-	return nil
-}
-
-// pushRule takes news about a rule.
-func (w *World) pushRule(o neutron.Primitive, event neutron.Event, now time.Time) error {
-	r := &neutron.SecurityGroupRule{}
-	if err := o.Decode(neutron.KindSecurityGroupRule, r); err != nil {
-		return err
-	}
-	if w.groups[w.groupOf[r.ID]] != nil || w.groups[r.SecurityGroupID] != nil {
-		w.concerned = append(w.concerned, r.ID)
-	}
-	if event == neutron.Deleted {
-		w.deleted[r.ID] = now
-		w.dropRule(r.ID)
-		return nil
-	}
-	w.learnRule(r)
-	return nil
-}
-
-func (w *World) isDeleted(id string) bool {
-	_, gone := w.deleted[id]
-	return gone
-}
-
 // doubtFilters has everything that filters need asked for again.
-func (w *World) doubtFilters() {
-	doubt := func(i Item, t *told) {
-		if t.answered = false; !t.asked {
-			w.missing[i] = true
-		}
-	}
-	for id, g := range w.groups {
-		doubt(Item{Kind: neutron.KindSecurityGroup, ID: id}, &g.told)
+func (w *filters) doubtFilters() {
+	for _, g := range w.groups {
+		g.answered = false
 	}
 	for _, r := range w.remotes {
-		doubt(r.item(), &r.told)
+		r.answered = false
 	}
 }

@@ -24,7 +24,7 @@ func invariants(w *World) (broken []string) {
 	}
 	for id, p := range w.ports {
 		if p.Wiring.State == Wired || p.Wiring.State == Down {
-			s := w.segments[p.Wiring.Segment]
+			s := w.Segments.byKey[p.Wiring.Segment]
 			say(p.Details == nil, "%s is %s without details", id, p.Wiring.State)
 			say(p.VIF == nil, "%s is %s without an interface", id, p.Wiring.State)
 			say(s == nil || !s.ports[id] || s.VLAN != p.Wiring.VLAN, "%s is %s on no segment", id, p.Wiring.State)
@@ -33,7 +33,7 @@ func invariants(w *World) (broken []string) {
 			say(w.groups[g] == nil, "%s needs group %s, which is not there", id, g)
 		}
 	}
-	for key, s := range w.segments {
+	for key, s := range w.Segments.byKey {
 		for id := range s.ports {
 			say(w.ports[id] == nil, "segment %s has port %s, which is not there", key, id)
 		}
@@ -48,16 +48,13 @@ func invariants(w *World) (broken []string) {
 			say(w.groups[c.Group] == nil, "%s is referred to by group %s, which is not there", id, c.Group)
 		}
 		for p, n := range r.peers {
-			say(n < 1 || !slices.Contains(w.peers[p], id), "%s has %s %d times, listed under %v", id, p.Prefix, n, w.peers[p])
+			say(n < 1 || !slices.Contains(w.Members.peers[p], id), "%s has %s %d times, listed under %v", id, p.Prefix, n, w.Members.peers[p])
 		}
 	}
-	for p, list := range w.peers {
+	for p, list := range w.Members.peers {
 		for _, id := range list {
 			say(w.remotes[id] == nil, "%s is of %s, which is not there", p.Prefix, id)
 		}
-	}
-	for i := range w.missing {
-		say(w.toldOf(i) == nil, "%s is missing, and nobody needs it", i)
 	}
 	return broken
 }
@@ -68,23 +65,29 @@ func ask(w *World) {
 		p := w.Port(id)
 		_, _, _ = w.Filtered(p), w.Trusted(p), w.IsShut(p)
 	}
-	for _, s := range w.Segments() {
+	for _, s := range w.Segments.All() {
 		for i := range 4 {
 			ip := netip.AddrFrom4([4]byte{10, byte(i % 2), 0, byte(i)})
 			w.Allows(s.VLAN, Connection{Src: ip, Dst: netip.AddrFrom4([4]byte{10, 0, 0, 1}), Protocol: 6, DstPort: 80})
 		}
 	}
-	for p := range w.peers {
-		w.PeerConjunctions(segment7, p)
+	for p := range w.Members.peers {
+		w.Members.PeerConjunctions(segment7, p)
 	}
-	for _, id := range w.GroupIDs() {
-		w.KnownGroup(id)
+	for _, id := range w.Groups.IDs() {
+		w.Groups.KnownGroup(id)
 	}
 	w.Complete()
 	w.Unspoken()
 	w.Exposed()
 	w.Objects()
 	w.Memory()
+}
+
+// Complete returns whether the server has answered about everything that ports here need.
+func (w *World) Complete() bool {
+	ports, items := w.Unspoken()
+	return ports+items == 0
 }
 
 // Nothing that happens leaves something referred to that is not there, also before it is settled: events come several at a time.
@@ -120,7 +123,6 @@ func TestNothingThatIsReferredToIsMissing(t *testing.T) {
 				if r.IntN(2) == 0 {
 					found = append(found, grouped(n, revision, some()...))
 				}
-				w.Missing()
 				w.Ports([]string{id}, found)
 			case 5:
 				g := groups[r.IntN(3)]
@@ -142,8 +144,7 @@ func TestNothingThatIsReferredToIsMissing(t *testing.T) {
 			case 9:
 				for _, i := range w.MissingItems() {
 					switch r.IntN(4) {
-					case 0:
-						w.NoAnswer([]Item{i})
+					case 0: // no answer
 					case 1:
 						w.Unread([]Item{i})
 					default:

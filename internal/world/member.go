@@ -3,10 +3,8 @@
 package world
 
 import (
-	"encoding/json"
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 )
@@ -22,11 +20,11 @@ type remote struct {
 	conjunctions map[Conjunction]bool
 }
 
-func (r *remote) item() Item {
+func (r *remote) kind() neutron.Kind {
 	if r.addresses {
-		return Item{Kind: neutron.KindAddressGroup, ID: r.id}
+		return neutron.KindAddressGroup
 	}
-	return Item{Kind: neutron.KindPort, ID: r.id}
+	return neutron.KindPort
 }
 
 // member is a port, of any host, that is in a security group to which rules in force refer.
@@ -37,15 +35,24 @@ type member struct {
 	seen     uint64
 }
 
+// Members are the addresses that rules of the groups here refer to: those of ports of any host, and of address groups.
+type Members struct {
+	*filters
+	byID      map[string]*member // ports of any host, by id
+	peers     map[Peer][]string  // remote groups that an address is in
+	ids       conjunctionIDs
+	passed    map[string]int64 // see KeepRevisions; nil: none are kept
+	strangers strangers
+}
+
 // use enters a conjunction that rules have come to make.
-func (w *World) use(c Conjunction, addresses bool) {
+func (w *Members) use(c Conjunction, addresses bool) {
 	r := w.remotes[c.Remote]
 	if r == nil {
-		r = &remote{id: c.Remote, addresses: addresses, peers: map[Peer]int{}, conjunctions: map[Conjunction]bool{}}
+		r = &remote{id: c.Remote, addresses: addresses, peers: map[Peer]int{}, conjunctions: map[Conjunction]bool{}, told: w.needed()}
 		w.remotes[c.Remote] = r
-		w.missing[r.item()] = true
-		w.recallRemote(r)
-		for _, m := range w.members {
+		w.recall(r)
+		for _, m := range w.byID {
 			if !addresses && slices.Contains(m.groups, r.id) {
 				w.addPeers(r, m.peers)
 			}
@@ -58,15 +65,15 @@ func (w *World) use(c Conjunction, addresses bool) {
 }
 
 // disuse takes a conjunction back. Its remote group goes when the news are settled, if nothing else refers to it.
-func (w *World) disuse(c Conjunction) {
+func (w *Members) disuse(c Conjunction) {
 	if r := w.remotes[c.Remote]; r != nil {
 		delete(r.conjunctions, c)
 	}
 	w.ids.release(c)
 }
 
-// settleRemotes forgets remote groups to which nothing refers.
-func (w *World) settleRemotes() {
+// settle forgets remote groups to which nothing refers.
+func (w *Members) settle() {
 	forgotten := false
 	for id, r := range w.remotes {
 		if len(r.conjunctions) > 0 {
@@ -76,28 +83,27 @@ func (w *World) settleRemotes() {
 			w.unlist(r, peer)
 		}
 		delete(w.remotes, id)
-		delete(w.missing, r.item())
 		forgotten = true
 	}
 	if !forgotten {
 		return
 	}
-	for id, m := range w.members {
+	for id, m := range w.byID {
 		if !w.concerns(m.groups) {
-			delete(w.members, id)
+			delete(w.byID, id)
 			w.strangers.note(id, m.revision)
 		}
 	}
 }
 
 // concerns says whether one of the groups is one that rules in force refer to.
-func (w *World) concerns(groups []string) bool {
+func (w *Members) concerns(groups []string) bool {
 	return slices.ContainsFunc(groups, func(id string) bool { return w.remotes[id] != nil })
 }
 
 // addPeers and dropPeers note addresses that a remote group has or has no more. What it costs is the address on each
 // segment whose rules refer to the group.
-func (w *World) addPeers(r *remote, peers []Peer) {
+func (w *Members) addPeers(r *remote, peers []Peer) {
 	for _, p := range peers {
 		if r.peers[p]++; r.peers[p] == 1 {
 			w.peers[p] = append(w.peers[p], r.id)
@@ -106,7 +112,7 @@ func (w *World) addPeers(r *remote, peers []Peer) {
 	}
 }
 
-func (w *World) dropPeers(r *remote, peers []Peer) {
+func (w *Members) dropPeers(r *remote, peers []Peer) {
 	for _, p := range peers {
 		if r.peers[p]--; r.peers[p] == 0 {
 			delete(r.peers, p)
@@ -116,13 +122,13 @@ func (w *World) dropPeers(r *remote, peers []Peer) {
 	}
 }
 
-func (w *World) unlist(r *remote, p Peer) {
+func (w *Members) unlist(r *remote, p Peer) {
 	if w.peers[p] = slices.DeleteFunc(w.peers[p], func(id string) bool { return id == r.id }); len(w.peers[p]) == 0 {
 		delete(w.peers, p)
 	}
 }
 
-func (w *World) markPeer(r *remote, p Peer) {
+func (w *Members) markPeer(r *remote, p Peer) {
 	for c := range r.conjunctions {
 		if c.IPVersion != p.version() {
 			continue
@@ -171,46 +177,46 @@ func sortPeers(peers []Peer) []Peer {
 	return slices.Compact(peers)
 }
 
-// learnMember takes what the server says about a port as a member of groups, unless something newer is known.
-func (w *World) learnMember(n *neutron.Member) {
-	before := w.members[n.ID]
+// learn takes what the server says about a port as a member of groups, unless something newer is known.
+func (w *Members) learn(n *neutron.Member) {
+	before := w.byID[n.ID]
 	if w.isDeleted(n.ID) || before != nil && n.Revision < before.revision || n.Revision < w.passed[n.ID] {
 		return
 	}
 	if before == nil && n.Revision < w.strangers.revision(n.ID) {
 		return
 	}
-	if len(w.asking) > 0 {
+	if w.passed != nil {
 		w.passed[n.ID] = n.Revision
 	}
 	if !w.concerns(n.SecurityGroupIDs) {
-		w.dropMember(n.ID)
+		w.drop(n.ID)
 		w.strangers.note(n.ID, n.Revision)
 		return
 	}
 	w.news++
 	groups := slices.Sorted(slices.Values(n.SecurityGroupIDs))
-	w.setMember(n.ID, &member{revision: n.Revision, groups: slices.Compact(groups), peers: peersOf(n), seen: w.news})
+	w.set(n.ID, &member{revision: n.Revision, groups: slices.Compact(groups), peers: peersOf(n), seen: w.news})
 }
 
-func (w *World) dropMember(id string) {
-	if w.members[id] != nil {
-		w.setMember(id, nil)
+func (w *Members) drop(id string) {
+	if w.byID[id] != nil {
+		w.set(id, nil)
 	}
 }
 
-// setMember replaces a member; the remote groups that it joined or left, or in which its addresses changed, learn of it.
-func (w *World) setMember(id string, m *member) {
-	before := w.members[id]
+// set replaces a member; the remote groups that it joined or left, or in which its addresses changed, learn of it.
+func (w *Members) set(id string, m *member) {
+	before := w.byID[id]
 	if before == nil {
 		before = &member{}
 	}
 	after := m
 	if after == nil {
 		after = &member{}
-		delete(w.members, id)
+		delete(w.byID, id)
 	} else {
-		w.members[id] = m
+		w.byID[id] = m
 	}
 	samePeers := slices.Equal(before.peers, after.peers)
 	for _, g := range after.groups {
@@ -225,12 +231,12 @@ func (w *World) setMember(id string, m *member) {
 	}
 }
 
-// Members takes the server's answer about the members of security groups. Unread names those of them that could not be read, with an
+// Pulled takes the server's answer about the members of security groups. Unread names those of them that could not be read, with an
 // empty id if not even that could: they keep the addresses that they had, or have none. A list is known all the same, since rules only
 // allow: what is missing in it is closed, and one port must not hold up all others. It is asked for again.
-func (w *World) Members(asked []Item, found []neutron.Member, unread ...string) {
+func (w *Members) Pulled(asked []Item, found []neutron.Member, unread ...string) {
 	for i := range found {
-		w.learnMember(&found[i])
+		w.learn(&found[i])
 	}
 	for _, item := range asked {
 		t := w.answer(item)
@@ -238,18 +244,18 @@ func (w *World) Members(asked []Item, found []neutron.Member, unread ...string) 
 			continue
 		}
 		// Ports that were heard of before the question and are not in the answer are members no more.
-		w.dropLeavers(item.ID, t.since, found, unread)
-		w.answered(item, t)
+		w.dropLeavers(item, found, unread)
+		w.answered(t)
 		t.known = true
 		if len(unread) > 0 {
 			t.answered, t.unread = false, true
-			w.missing[item.key()] = true
 		}
 		w.touchUsers(w.remotes[item.ID])
 	}
 }
 
-func (w *World) dropLeavers(group string, since uint64, found []neutron.Member, unread []string) {
+func (w *Members) dropLeavers(item Item, found []neutron.Member, unread []string) {
+	group := item.ID
 	if slices.Contains(unread, "") {
 		return // it may be any of them
 	}
@@ -260,22 +266,22 @@ func (w *World) dropLeavers(group string, since uint64, found []neutron.Member, 
 	for _, id := range unread {
 		in[id] = true
 	}
-	for id, m := range w.members {
-		if m.seen >= since || in[id] || !slices.Contains(m.groups, group) {
+	for id, m := range w.byID {
+		if m.seen > item.Asked || in[id] || !slices.Contains(m.groups, group) {
 			continue
 		}
 		left := *m
 		left.groups = slices.DeleteFunc(slices.Clone(m.groups), func(g string) bool { return g == group })
 		if !w.concerns(left.groups) {
-			w.dropMember(id)
+			w.drop(id)
 		} else {
-			w.setMember(id, &left)
+			w.set(id, &left)
 		}
 	}
 }
 
-// AddressGroups takes the server's answer about address groups.
-func (w *World) AddressGroups(asked []Item, found []neutron.AddressGroup) {
+// AddressGroupsPulled takes the server's answer about address groups.
+func (w *Members) AddressGroupsPulled(asked []Item, found []neutron.AddressGroup) {
 	for _, item := range asked {
 		t := w.answer(item)
 		if t == nil {
@@ -284,16 +290,16 @@ func (w *World) AddressGroups(asked []Item, found []neutron.AddressGroup) {
 		i := slices.IndexFunc(found, func(g neutron.AddressGroup) bool { return g.ID == item.ID })
 		r := w.remotes[item.ID]
 		if i < 0 || w.isDeleted(item.ID) {
-			w.absent(item, t)
+			t.absent()
 			w.setAddresses(r, nil)
 		} else {
-			w.answered(item, t)
+			w.answered(t)
 			w.learnAddresses(r, &found[i])
 		}
 	}
 }
 
-func (w *World) learnAddresses(r *remote, g *neutron.AddressGroup) {
+func (w *Members) learnAddresses(r *remote, g *neutron.AddressGroup) {
 	if r.known && g.Revision < r.revision {
 		return
 	}
@@ -308,7 +314,7 @@ func (w *World) learnAddresses(r *remote, g *neutron.AddressGroup) {
 }
 
 // setAddresses replaces the addresses of an address group.
-func (w *World) setAddresses(r *remote, peers []Peer) {
+func (w *Members) setAddresses(r *remote, peers []Peer) {
 	var gone []Peer
 	for p := range r.peers {
 		if !slices.Contains(peers, p) {
@@ -321,7 +327,7 @@ func (w *World) setAddresses(r *remote, peers []Peer) {
 }
 
 // touchUsers looks again at the ports whose rules refer to a remote group: they may have waited for it.
-func (w *World) touchUsers(r *remote) {
+func (w *filters) touchUsers(r *remote) {
 	for c := range r.conjunctions {
 		for id := range w.groups[c.Group].ports {
 			if p := w.ports[id]; p != nil && (p.Wiring.State == Waiting || !slices.Equal(p.Groups, p.wants)) {
@@ -331,72 +337,12 @@ func (w *World) touchUsers(r *remote) {
 	}
 }
 
-// pushAddressGroup takes news about an address group.
-func (w *World) pushAddressGroup(o neutron.Primitive, event neutron.Event, now time.Time) error {
-	var g neutron.AddressGroup
-	if err := o.Decode(neutron.KindAddressGroup, &g); err != nil {
-		return err
+// KeepRevisions says whether a question may be on its way whose answer has members. Meanwhile the revisions of all ports that are pushed
+// are kept, so that its answer does not bring back what was said before.
+func (w *Members) KeepRevisions(on bool) {
+	if !on {
+		w.passed = nil
+	} else if w.passed == nil {
+		w.passed = map[string]int64{}
 	}
-	r := w.remotes[g.ID]
-	if r != nil {
-		w.concerned = append(w.concerned, g.ID)
-	}
-	if event == neutron.Deleted {
-		w.deleted[g.ID] = now
-		if r != nil {
-			r.known, r.unknown = false, true
-			w.setAddresses(r, nil)
-		}
-		return nil
-	}
-	if r != nil && r.addresses && !w.isDeleted(g.ID) {
-		w.learnAddresses(r, &g)
-	}
-	return nil
-}
-
-// strangers remembers the last ports that were heard of and are in no group that matters: an older push about one of them
-// that comes late must not make it a member. Most are never looked at, so they are kept as they came.
-type strangers struct {
-	raw  [lateness][]byte
-	next int
-	seen map[string]int64 // revisions of those that were looked at
-	old  map[string]int64 // the generation before
-}
-
-// lateness is by how many others a push may be overtaken.
-const lateness = 256
-
-// keep remembers a push that nobody looked at.
-func (s *strangers) keep(data []byte) {
-	s.raw[s.next%lateness] = data
-	s.next++
-}
-
-func (s *strangers) note(id string, revision int64) {
-	if len(s.seen) >= lateness || s.seen == nil {
-		s.seen, s.old = map[string]int64{}, s.seen
-	}
-	s.seen[id] = max(s.seen[id], revision)
-}
-
-// revision is the latest that was heard of a port. Now it is worth looking at those that nobody looked at, once.
-func (s *strangers) revision(id string) int64 {
-	for i := range min(s.next, lateness) {
-		// From the oldest on, so that the latest are forgotten last.
-		data := &s.raw[(s.next+i)%lateness]
-		if s.next < lateness {
-			data = &s.raw[i]
-		}
-		var m struct {
-			ID       string `json:"id"`
-			Revision int64  `json:"revision_number"`
-		}
-		if *data != nil && json.Unmarshal(*data, &m) == nil {
-			s.note(m.ID, m.Revision)
-		}
-		*data = nil
-	}
-	s.next = 0
-	return max(s.seen[id], s.old[id])
 }

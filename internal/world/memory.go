@@ -74,8 +74,8 @@ func (w *World) Memory() *Memory {
 			m.Groups = append(m.Groups, sg)
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(w.members)) {
-		p := w.members[id]
+	for _, id := range slices.Sorted(maps.Keys(w.Members.byID)) {
+		p := w.Members.byID[id]
 		m.Members = append(m.Members, MemberMemory{id, p.revision, p.groups, p.peers})
 	}
 	for _, id := range slices.Sorted(maps.Keys(w.remotes)) {
@@ -89,8 +89,8 @@ func (w *World) Memory() *Memory {
 		}
 		m.Remotes = append(m.Remotes, remote)
 	}
-	m.Tunnels = slices.SortedFunc(maps.Keys(w.endpoints), func(a, b Endpoint) int { return cmp.Compare(a.String(), b.String()) })
-	for _, s := range w.Segments() {
+	m.Tunnels = slices.SortedFunc(maps.Keys(w.Tunnels.endpoints), func(a, b Endpoint) int { return cmp.Compare(a.String(), b.String()) })
+	for _, s := range w.Segments.All() {
 		if !s.fdb.known {
 			continue
 		}
@@ -132,7 +132,7 @@ func (w *World) Recall(m *Memory) {
 		w.recalled.segments[SegmentKey{s.Network, s.ID}] = &m.Segments[i]
 	}
 	for _, e := range m.Tunnels {
-		w.TunnelUp(e)
+		w.Tunnels.Up(e)
 	}
 }
 
@@ -140,7 +140,7 @@ func (w *World) Recall(m *Memory) {
 // entries that are those of segments about which it has spoken; about the others it may have had nothing to say.
 func (w *World) Confirmed() {
 	w.recalled = recalled{}
-	for _, s := range w.segments {
+	for _, s := range w.Segments.byKey {
 		if !s.fdb.told {
 			continue
 		}
@@ -151,9 +151,9 @@ func (w *World) Confirmed() {
 	}
 }
 
-// recallStations gives a segment the stations that were remembered. Without L2 population nobody would ever take them back:
+// recall gives a segment the stations that were remembered. Without L2 population nobody would ever take them back:
 // they are then from a run with it.
-func (w *World) recallStations(s *Segment) {
+func (w *Segments) recall(s *Segment) {
 	m := w.recalled.segments[s.Key]
 	if m == nil || !w.Config.L2Population {
 		return
@@ -166,7 +166,7 @@ func (w *World) recallStations(s *Segment) {
 	s.fdb.doubt()
 }
 
-func (w *World) recallRemote(r *remote) {
+func (w *Members) recall(r *remote) {
 	m := w.recalled.remotes[r.id]
 	if m == nil {
 		return
@@ -178,8 +178,8 @@ func (w *World) recallRemote(r *remote) {
 		return
 	}
 	for _, p := range w.recalled.members {
-		if w.members[p.ID] == nil && slices.Contains(p.Groups, r.id) {
-			w.members[p.ID] = &member{revision: p.Revision, groups: p.Groups, peers: p.Peers}
+		if w.byID[p.ID] == nil && slices.Contains(p.Groups, r.id) {
+			w.byID[p.ID] = &member{revision: p.Revision, groups: p.Groups, peers: p.Peers}
 		}
 	}
 }

@@ -16,7 +16,7 @@ func TestStationsAreForgottenWithoutL2Population(t *testing.T) {
 	before := plugged("br-int", &one, ovsdb.Interface{})
 	before.Ports([]string{"p1"}, []neutron.Port{bound(nil)})
 	before.Settle()
-	before.FDBAdd(&neutron.FDBAdd{Networks: map[string]neutron.FDBNetwork{"n1": {
+	before.Tunnels.FDBAdd(&neutron.FDBAdd{Networks: map[string]neutron.FDBNetwork{"n1": {
 		NetworkType: "vxlan", SegmentationID: &id, Ports: map[netip.Addr][]neutron.FDBEntry{
 			netip.MustParseAddr("10.0.0.2"): {{IP: netip.IPv4Unspecified()}, {MAC: neutron.MAC{2}, IP: netip.MustParseAddr("192.168.0.2")}},
 		},
@@ -31,7 +31,7 @@ func TestStationsAreForgottenWithoutL2Population(t *testing.T) {
 		pluggedInto(w, "br-int", &one, ovsdb.Interface{})
 		w.Ports([]string{"p1"}, []neutron.Port{bound(nil)})
 		w.Settle()
-		if got := w.Segments(); len(got) != 1 || got[0].StationCount() != want {
+		if got := w.Segments.All(); len(got) != 1 || got[0].StationCount() != want {
 			t.Errorf("with L2 population %v: %d segments, want one with %d stations: %+v", l2pop, len(got), want, got)
 		}
 	}

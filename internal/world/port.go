@@ -22,17 +22,18 @@ type Port struct {
 	Ancillary ovsdb.UUID
 	// Details is what the server says about it; nil when it has not said anything, or does not know the port.
 	Details *neutron.Port
-	// Answered: the server has answered, and nothing has happened since that would make the answer old. Asked: the
-	// question is on its way.
-	Asked, Answered bool
+	// Answered: the server has answered, and nothing has happened since that would make the answer old.
+	Answered bool
 	// Wiring is what follows; [World.Settle] works it out.
 	Wiring Wiring
 	// Groups are the security groups in force on it, sorted. They lag behind the details while the server is asked about a
 	// group: what was in force stays so.
 	Groups []string
 
-	askedAt, heard uint64 // when the last question left, and when the details came; see World.news
-	doubted        uint64 // when news about it were missed last
+	// since is when it was plugged in, or when the question left that was answered last: an answer to an earlier one does not count.
+	// heard is when the details came. See World.news.
+	since, heard uint64
+	doubted      uint64 // when news about it were missed last
 
 	unknown bool // the server's last answer was that it does not know the port
 	moved   bool // its binding was active on this host, and is now on another
@@ -42,17 +43,6 @@ type Port struct {
 	wants    []string   // the groups that should be
 	needs    []string   // groups that it keeps from being forgotten
 	placed   placing
-}
-
-// VIF is the interface through which a port is plugged in: one incarnation of it.
-type VIF struct {
-	Interface ovsdb.UUID
-	Port      ovsdb.UUID
-	Name      string
-	MAC       neutron.MAC // as the one who plugged it in wrote down
-	OFPort    uint32      // 0 while it has none
-	Error     string      // why it will not get one
-	VM        bool        // a VM is behind it
 }
 
 // State is what the agent has decided about a port.
@@ -93,23 +83,17 @@ type Wiring struct {
 	VLAN uint16
 }
 
-// vif ties an interface row to the port it claims to be.
-type vif struct {
-	port string
-	mac  neutron.MAC
-}
-
 // Switch takes changed rows.
 func (w *World) Switch(b *ovsdb.Batch) {
 	w.View.Apply(b) // first: whatever else fails, it is what the switch is
 	for _, d := range b.Interfaces {
 		if d.Old != nil {
-			w.dropVIF(d.Old.UUID)
+			w.vifs.drop(d.Old.UUID)
 		}
 	}
 	for _, d := range b.Interfaces {
 		if d.New != nil {
-			w.addVIF(d.New)
+			w.vifs.add(d.New)
 		}
 		w.touchInterface(d.Old)
 		w.touchInterface(d.New)
@@ -118,85 +102,13 @@ func (w *World) Switch(b *ovsdb.Batch) {
 		}
 	}
 	for _, d := range b.Ports {
-		w.touchPortRow(d.Old)
-		w.touchPortRow(d.New)
+		w.vifs.touchPortRow(d.Old)
+		w.vifs.touchPortRow(d.New)
 	}
 	for _, d := range b.Bridges {
-		w.bridgeChanged(d)
+		w.vifs.bridgeChanged(d)
 	}
-	w.restoreVLANs(b)
-}
-
-func (w *World) addVIF(i *ovsdb.Interface) {
-	v, ok := vifOf(i)
-	if !ok {
-		return
-	}
-	w.vifs[i.UUID] = v
-	if w.vifsOf[v.port] == nil {
-		w.vifsOf[v.port] = map[ovsdb.UUID]bool{}
-	}
-	w.vifsOf[v.port][i.UUID] = true
-	w.touched[v.port] = true
-}
-
-func (w *World) dropVIF(id ovsdb.UUID) {
-	v, ok := w.vifs[id]
-	if !ok {
-		return
-	}
-	w.touched[v.port] = true
-	delete(w.vifs, id)
-	if delete(w.vifsOf[v.port], id); len(w.vifsOf[v.port]) == 0 {
-		delete(w.vifsOf, v.port)
-	}
-}
-
-func (w *World) touchVIF(id ovsdb.UUID) {
-	if v, ok := w.vifs[id]; ok {
-		w.touched[v.port] = true
-	}
-}
-
-func (w *World) touchPortRow(p *ovsdb.Port) {
-	if p == nil {
-		return
-	}
-	for _, i := range p.Interfaces {
-		w.touchVIF(i)
-		w.touchInterface(w.View.Interface(i))
-	}
-}
-
-// touchInterface has an interface looked at again that may be no port.
-func (w *World) touchInterface(i *ovsdb.Interface) {
-	if i != nil && w.Config.Filter && w.Config.FailClosed {
-		w.mark(KindInterface, i.Name)
-	}
-}
-
-// bridgeChanged looks at the ports that came to a bridge or left it, and has the bridge itself compiled again.
-func (w *World) bridgeChanged(d ovsdb.Diff[ovsdb.Bridge]) {
-	before, after := map[ovsdb.UUID]bool{}, map[ovsdb.UUID]bool{}
-	for br, set := range map[*ovsdb.Bridge]map[ovsdb.UUID]bool{d.Old: before, d.New: after} {
-		if br == nil {
-			continue
-		}
-		w.mark(KindBridge, br.Name)
-		for _, p := range br.Ports {
-			set[p] = true
-		}
-	}
-	for p := range before {
-		if !after[p] {
-			w.touchPortRow(w.View.Port(p))
-		}
-	}
-	for p := range after {
-		if !before[p] {
-			w.touchPortRow(w.View.Port(p))
-		}
-	}
+	w.Segments.restoreVLANs(b)
 }
 
 // renumbered has everything compiled again that refers to the number of an interface: patches and tunnels are used by
@@ -219,17 +131,17 @@ func (w *World) renumbered(d ovsdb.Diff[ovsdb.Interface]) {
 		if i.Name == IntPatchName(bridge) || i.Name == PhysPatchName(bridge) {
 			w.mark(KindBridge, w.Config.IntegrationBridge)
 			w.mark(KindBridge, bridge)
-			w.markSegments(func(s *Segment) bool { return s.Physnet == physnet })
+			w.Segments.markWhere(func(s *Segment) bool { return s.Physnet == physnet })
 		}
 	}
-	if e, ok := w.tunnels[i.Name]; ok {
+	if e, ok := w.tunnelNames[i.Name]; ok {
 		w.markTunnel(e)
-		w.markSegments(func(s *Segment) bool { return s.Type == e.Type })
+		w.Segments.markWhere(func(s *Segment) bool { return s.Type == e.Type })
 	}
 }
 
 // wayOut says whether an interface leads from the integration bridge to another bridge of ours.
-func (w *World) wayOut(name string) bool {
+func (w *common) wayOut(name string) bool {
 	if name == w.Config.IntPatch {
 		return true
 	}
@@ -239,57 +151,6 @@ func (w *World) wayOut(name string) bool {
 		}
 	}
 	return false
-}
-
-func ofport(i *ovsdb.Interface) int {
-	if i == nil || i.OFPort == nil {
-		return 0
-	}
-	return *i.OFPort
-}
-
-// vifOf reads an interface that stands for a Neutron port. One without both ids is somebody else's.
-func vifOf(i *ovsdb.Interface) (vif, bool) {
-	id, address := i.ExternalIDs["iface-id"], i.ExternalIDs["attached-mac"]
-	mac, err := neutron.ParseMAC(address)
-	return vif{id, mac}, id != "" && err == nil
-}
-
-// ofVM says whether a VM is behind an interface: os-vif writes vm-uuid, libvirt vm-id, and the patches of a trunk lead to one.
-// DHCP and L3 agents plug in internal ports or one end of a veth, and write neither.
-func ofVM(i *ovsdb.Interface) bool {
-	return i.ExternalIDs["vm-uuid"] != "" || i.ExternalIDs["vm-id"] != "" || i.Type == "patch"
-}
-
-// findVIF finds the interface of a port on the integration bridge, that on an ancillary bridge, and whether there is one on
-// any bridge. Of several the one that the switch has made counts, then the one with the lowest name, so that the choice
-// does not depend on order.
-func (w *World) findVIF(port string) (here *VIF, ancillary ovsdb.UUID, anywhere bool) {
-	for id := range w.vifsOf[port] {
-		v := w.vifs[id]
-		anywhere = true
-		i, p := w.View.Interface(id), w.View.PortOf(id)
-		if i == nil || p == nil {
-			continue
-		}
-		br := w.View.BridgeOf(p.UUID)
-		if br == nil || br.Name != w.Config.IntegrationBridge {
-			if br != nil && br.ExternalIDs["bridge-id"] == br.Name && !slices.Contains(w.Bridges(), br.Name) {
-				ancillary = max(ancillary, id)
-			}
-			continue
-		}
-		found := &VIF{Interface: id, Port: p.UUID, Name: i.Name, MAC: v.mac, Error: i.Error, VM: ofVM(i)}
-		if n := ofport(i); n > 0 {
-			found.OFPort = uint32(n)
-		} else if n < 0 && found.Error == "" {
-			found.Error = "the switch could not open it"
-		}
-		if here == nil || (found.OFPort > 0) != (here.OFPort > 0) && found.OFPort > 0 || found.Name < here.Name {
-			here = found
-		}
-	}
-	return here, ancillary, anywhere
 }
 
 // settlePort decides anew about a port. See hold for what becomes of one of which that fails.
@@ -305,21 +166,22 @@ func (w *World) settlePort(id string) {
 }
 
 func (w *World) decidePort(id string) {
-	here, ancillary, anywhere := w.findVIF(id)
+	here, ancillary, anywhere := w.vifs.find(id)
 	p := w.ports[id]
 	if !anywhere {
 		if p != nil {
 			delete(w.ports, id)
-			w.leave(p)
+			w.Segments.leave(p)
 			p.Wiring = Wiring{}
-			w.need(p, nil)
-			w.place(p)
+			w.Groups.need(p, nil)
+			w.Groups.place(p)
 			w.mark(KindPort, id)
 		}
 		return
 	}
 	if p == nil {
-		p = &Port{ID: id, Details: w.recalled.ports[id]}
+		w.news++
+		p = &Port{ID: id, Details: w.recalled.ports[id], since: w.news}
 		w.ports[id] = p
 	}
 	if here == nil || p.VIF != nil && p.VIF.Interface != here.Interface {
@@ -328,21 +190,21 @@ func (w *World) decidePort(id string) {
 	p.VIF, p.Ancillary = here, ancillary
 	next := w.filtersOf(p, w.decide(p))
 	if next.State != Wired && next.State != Down || next.Segment != p.Wiring.Segment {
-		w.leave(p)
+		w.Segments.leave(p)
 	}
 	if next.State != Waiting {
 		p.shut = "" // when it waits again, for its interface, that is another matter
 	}
 	p.Wiring = next
 	if next.State == Wired || next.State == Down {
-		w.join(p)
+		w.Segments.join(p)
 	}
-	w.place(p)
+	w.Groups.place(p)
 	w.mark(KindPort, id)
 }
 
 // decide is the whole of the policy: what becomes of a port, given all that is known about it.
-func (w *World) decide(p *Port) Wiring {
+func (w *common) decide(p *Port) Wiring {
 	d := p.Details
 	_, deleted := w.deleted[p.ID]
 	switch {
@@ -357,7 +219,7 @@ func (w *World) decide(p *Port) Wiring {
 	case deleted:
 		return Wiring{State: Dead, Reason: "deleted in Neutron, but still plugged in"}
 	case d == nil && !p.Answered && !p.unknown:
-		return Wiring{State: Waiting, Reason: "the server has not told about it yet"}
+		return Wiring{State: Waiting, Reason: "bulk_pull of the port is not answered yet"}
 	case d == nil:
 		return Wiring{State: Dead, Reason: "the server does not know it"}
 	case len(d.BindingLevels) == 0 || d.BindingLevels[len(d.BindingLevels)-1].Segment.Value == nil:
@@ -382,7 +244,7 @@ func (w *World) decide(p *Port) Wiring {
 		return Wiring{State: Dead, Reason: reason}
 	}
 	if !d.AdminStateUp {
-		return Wiring{State: Down, Reason: "switched off by its administrator", Segment: key}
+		return Wiring{State: Down, Reason: "admin down", Segment: key}
 	}
 	return Wiring{State: Wired, Reason: "bound to this host", Segment: key}
 }
@@ -393,13 +255,11 @@ func migrating(b *neutron.Binding) bool {
 	return json.Unmarshal(b.Profile["migrating_to"], &host) == nil && host != ""
 }
 
-// Missing lists the ports that the server has to be asked about, and marks them as asked.
+// Missing lists the ports that the server has to be asked about, sorted.
 func (w *World) Missing() []string {
 	var ids []string
 	for id, p := range w.ports {
-		if p.VIF != nil && !p.Asked && !p.Answered {
-			w.news++
-			p.Asked, p.askedAt = true, w.news
+		if p.VIF != nil && !p.Answered {
 			ids = append(ids, id)
 		}
 	}
@@ -407,18 +267,34 @@ func (w *World) Missing() []string {
 	return ids
 }
 
-// Ports takes the server's answer to a question about the given ports. A port that was asked for and is not among the
-// answers is one that the server does not know.
-func (w *World) Ports(asked []string, found []neutron.Port) {
+// Since returns the moment from which on questions about the port count.
+func (p *Port) Since() uint64 { return p.since }
+
+// Ports takes the server's answer to a question about the given ports that was asked right now. See [World.PortsAsked].
+func (w *World) Ports(asked []string, found []neutron.Port) { w.PortsAsked(w.news, asked, found) }
+
+// PortsAsked takes the server's answer to a question about the given ports, that was asked at a moment. A port that was asked for
+// and is not among the answers is one that the server does not know. A port that was plugged in anew since waits for the answer to a
+// later question: this one may be about what it was before it was deleted. Nor does the answer to a question count that is older than
+// one that was answered.
+func (w *World) PortsAsked(at uint64, asked []string, found []neutron.Port) {
 	for i := range found {
-		w.learn(&found[i])
+		if p := w.ports[found[i].ID]; p == nil || p.since <= at {
+			w.learn(&found[i])
+		} else if w.Config.Filter {
+			w.Members.learn(found[i].Member())
+		}
 	}
 	for _, id := range asked {
-		if p := w.ports[id]; p != nil {
+		if p := w.ports[id]; p != nil && p.since <= at {
 			// An answer from before news were missed counts, but may be too old: the port is asked about again.
-			p.Asked, p.Answered = false, p.askedAt >= p.doubted
-			if p.heard < p.askedAt && !slices.ContainsFunc(found, func(d neutron.Port) bool { return d.ID == id }) {
-				p.lose() // deleted while nobody listened
+			p.since, p.Answered = at, at >= p.doubted
+			if !slices.ContainsFunc(found, func(d neutron.Port) bool { return d.ID == id }) {
+				if p.heard <= at {
+					p.lose() // deleted while nobody listened
+				} else if p.Details != nil {
+					p.Answered = false // pushed since: it came to be, or that was late
+				}
 			}
 			p.unknown = p.Details == nil
 			w.touched[id] = true
@@ -441,21 +317,11 @@ func (w *World) doubt(p *Port) {
 	p.Answered, p.doubted = false, w.news
 }
 
-// Unanswered takes back that the ports were asked about: the question failed and will be asked again.
-func (w *World) Unanswered(asked []string) {
-	for _, id := range asked {
-		if p := w.ports[id]; p != nil {
-			// An answer to an earlier question may have come meanwhile; it does not count for this one.
-			p.Asked, p.Answered = false, false
-		}
-	}
-}
-
 // learn takes what the server says about a port, unless something newer is known. Equal revisions are taken: the server
-// changes some fields without counting.
+// changes some fields without counting. A push is no answer: it may be older than one that nobody here cared for at the time.
 func (w *World) learn(d *neutron.Port) {
 	if w.Config.Filter {
-		w.learnMember(d.Member())
+		w.Members.learn(d.Member())
 	}
 	p := w.ports[d.ID]
 	if p == nil {
@@ -472,7 +338,7 @@ func (w *World) learn(d *neutron.Port) {
 		w.touched[d.ID] = true
 	}
 	w.news++
-	p.Details, p.moved, p.Answered, p.unknown, p.heard = d, moved, true, false, w.news
+	p.Details, p.moved, p.unknown, p.heard = d, moved, false, w.news
 }
 
 // confirms says whether the server tells no more than that a port, known before, is up. Every port that is reported comes
@@ -487,14 +353,14 @@ func confirms(d, before *neutron.Port) bool {
 }
 
 // boundHere says whether the port's active binding is on this host.
-func (w *World) boundHere(p *neutron.Port) bool {
+func (w *common) boundHere(p *neutron.Port) bool {
 	b := active(p)
 	return b != nil && b.Host == w.Config.Host
 }
 
 // leftBehind says whether the port's active binding is on another host, and this one's was made inactive: the mark of a
 // migration that has come to its end. Before its end the target looks the same, which is why what was before counts.
-func (w *World) leftBehind(p *neutron.Port) bool {
+func (w *common) leftBehind(p *neutron.Port) bool {
 	b := active(p)
 	return b != nil && b.Host != w.Config.Host && slices.ContainsFunc(p.Bindings, func(b neutron.Binding) bool {
 		return b.Host == w.Config.Host && b.Status == "INACTIVE"
@@ -509,7 +375,7 @@ func (w *World) Doubt() {
 		w.doubt(p)
 	}
 	w.doubtFilters()
-	for _, s := range w.segments {
+	for _, s := range w.Segments.byKey {
 		s.fdb.doubt()
 	}
 }

@@ -38,11 +38,11 @@ func (w *World) push(kind neutron.Kind, o neutron.Primitive, event neutron.Event
 		return w.pushNetwork(o, event)
 	case !w.Config.Filter:
 	case kind == neutron.KindSecurityGroup:
-		return w.pushGroup(o, event, now)
+		return w.Groups.pushGroup(o, event, now)
 	case kind == neutron.KindSecurityGroupRule:
-		return w.pushRule(o, event, now)
+		return w.Groups.pushRule(o, event, now)
 	case kind == neutron.KindAddressGroup:
-		return w.pushAddressGroup(o, event, now)
+		return w.Members.pushAddressGroup(o, event, now)
 	}
 	return nil
 }
@@ -58,20 +58,23 @@ func (w *World) pushPort(o neutron.Primitive, event neutron.Event, now time.Time
 		if err := o.Decode(neutron.KindPort, d); err != nil {
 			return err
 		}
-		if w.learn(d); w.ports[d.ID] != nil || w.members[d.ID] != nil {
+		if p := w.ports[d.ID]; p != nil && p.unknown {
+			w.doubt(p) // it came to be, or what it was before it was deleted is told late: only the server knows
+		}
+		if w.learn(d); w.ports[d.ID] != nil || w.Members.byID[d.ID] != nil {
 			w.concerned = append(w.concerned, d.ID)
 		}
 	case !w.Config.Filter:
-	case concern == aMember, len(w.asking) > 0:
+	case concern == aMember, w.Members.passed != nil:
 		m := &neutron.Member{}
 		if err := o.Decode(neutron.KindPort, m); err != nil {
 			return err
 		}
-		if w.learnMember(m); w.members[m.ID] != nil {
+		if w.Members.learn(m); w.Members.byID[m.ID] != nil {
 			w.concerned = append(w.concerned, m.ID)
 		}
 	default:
-		w.strangers.keep(o.Data)
+		w.Members.strangers.keep(o.Data)
 	}
 	return nil
 }
@@ -87,10 +90,10 @@ func (w *World) pushDeletedPort(o neutron.Primitive, now time.Time) error {
 	if p != nil || w.Config.Filter {
 		w.deleted[head.ID] = now
 	}
-	if p != nil || w.members[head.ID] != nil {
+	if p != nil || w.Members.byID[head.ID] != nil {
 		w.concerned = append(w.concerned, head.ID)
 	}
-	w.dropMember(head.ID)
+	w.Members.drop(head.ID)
 	if p != nil {
 		p.lose()
 		w.touched[head.ID] = true
@@ -122,7 +125,7 @@ func (w *World) mayConcern(data []byte) concern {
 		switch {
 		case !ok, w.ports[string(id)] != nil, bytes.IndexByte(id, '\\') >= 0: // an id that is no text may be anybody's
 			return ourPort
-		case w.members[string(id)] != nil:
+		case w.Members.byID[string(id)] != nil:
 			found = aMember
 		}
 	}
@@ -174,7 +177,7 @@ func (w *World) pushNetwork(o neutron.Primitive, event neutron.Event) error {
 	if err := o.Decode(neutron.KindNetwork, &n); err != nil {
 		return err
 	}
-	for key, s := range w.segments {
+	for key, s := range w.Segments.byKey {
 		if key.Network != n.ID || len(n.Segments) == 0 || has(n.Segments, s) {
 			continue
 		}
@@ -197,4 +200,77 @@ func has(segments []neutron.Segment, s *Segment) bool {
 		}
 	}
 	return false
+}
+
+// pushGroup takes news about a security group.
+func (w *Groups) pushGroup(o neutron.Primitive, event neutron.Event, now time.Time) error {
+	var sg neutron.SecurityGroup
+	if err := o.Decode(neutron.KindSecurityGroup, &sg); err != nil {
+		return err
+	}
+	if event != neutron.Deleted {
+		if g := w.groups[sg.ID]; g != nil && !w.isDeleted(sg.ID) {
+			w.concerned = append(w.concerned, sg.ID)
+			w.learnGroup(g, &sg)
+		}
+		return nil
+	}
+	w.deleted[sg.ID] = now
+	// With it go its rules, and those of others that refer to it; the server does not tell about either.
+	for _, g := range w.groups {
+		for id, e := range g.rules {
+			if g.id == sg.ID || e.rule.RemoteGroupID == sg.ID {
+				w.deleted[id] = now
+				w.dropRule(id)
+			}
+		}
+	}
+	if g := w.groups[sg.ID]; g != nil {
+		w.concerned = append(w.concerned, sg.ID)
+		g.known, g.unknown = false, true
+		w.touchGroup(g)
+	}
+	return nil
+}
+
+// pushRule takes news about a rule.
+func (w *Groups) pushRule(o neutron.Primitive, event neutron.Event, now time.Time) error {
+	r := &neutron.SecurityGroupRule{}
+	if err := o.Decode(neutron.KindSecurityGroupRule, r); err != nil {
+		return err
+	}
+	if w.groups[w.groupOf[r.ID]] != nil || w.groups[r.SecurityGroupID] != nil {
+		w.concerned = append(w.concerned, r.ID)
+	}
+	if event == neutron.Deleted {
+		w.deleted[r.ID] = now
+		w.dropRule(r.ID)
+		return nil
+	}
+	w.learnRule(r)
+	return nil
+}
+
+// pushAddressGroup takes news about an address group.
+func (w *Members) pushAddressGroup(o neutron.Primitive, event neutron.Event, now time.Time) error {
+	var g neutron.AddressGroup
+	if err := o.Decode(neutron.KindAddressGroup, &g); err != nil {
+		return err
+	}
+	r := w.remotes[g.ID]
+	if r != nil {
+		w.concerned = append(w.concerned, g.ID)
+	}
+	if event == neutron.Deleted {
+		w.deleted[g.ID] = now
+		if r != nil {
+			r.known, r.unknown = false, true
+			w.setAddresses(r, nil)
+		}
+		return nil
+	}
+	if r != nil && r.addresses && !w.isDeleted(g.ID) {
+		w.learnAddresses(r, &g)
+	}
+	return nil
 }

@@ -5,12 +5,12 @@ package world
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
-	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 )
 
 // none is the segmentation id of segments that have none, flat and local ones.
@@ -55,6 +55,15 @@ type Segment struct {
 	fdb   fdb
 }
 
+// Segments are the pieces of networks that have ports on this host, and their local VLANs.
+type Segments struct {
+	*common
+	byKey map[SegmentKey]*Segment
+	vlans vlans
+	fresh []uint16     // see TakeFreshVLANs
+	begun []SegmentKey // see TakeBegun
+}
+
 // Tunnelled says whether the segment is carried by tunnels.
 func (s *Segment) Tunnelled() bool { return tunnelled(s.Type) }
 
@@ -62,21 +71,16 @@ func tunnelled(networkType string) bool {
 	return networkType == "vxlan" || networkType == "gre" || networkType == "geneve"
 }
 
-// Segment returns a segment that has ports here, or nil.
-func (w *World) Segment(key SegmentKey) *Segment { return w.segments[key] }
+// Get returns a segment that has ports here, or nil.
+func (w *Segments) Get(key SegmentKey) *Segment { return w.byKey[key] }
 
-// Segments lists those with ports here, by VLAN.
-func (w *World) Segments() []*Segment {
-	out := make([]*Segment, 0, len(w.segments))
-	for _, s := range w.segments {
-		out = append(out, s)
-	}
-	slices.SortFunc(out, func(a, b *Segment) int { return cmp.Compare(a.VLAN, b.VLAN) })
-	return out
+// All returns those with ports here, by VLAN.
+func (w *Segments) All() []*Segment {
+	return slices.SortedFunc(maps.Values(w.byKey), func(a, b *Segment) int { return cmp.Compare(a.VLAN, b.VLAN) })
 }
 
 // cannotCarry says why this host has no way to a segment, or nothing.
-func (w *World) cannotCarry(s *neutron.Segment) string {
+func (w *common) cannotCarry(s *neutron.Segment) string {
 	switch {
 	case s.NetworkType == "local":
 		return ""
@@ -113,9 +117,9 @@ func outOfRange(s *neutron.Segment) string {
 }
 
 // join enters a port into its segment, which gets a local VLAN with the first one.
-func (w *World) join(p *Port) {
+func (w *Segments) join(p *Port) {
 	key := p.Wiring.Segment
-	s := w.segments[key]
+	s := w.byKey[key]
 	if s == nil {
 		vlan, fresh, ok := w.vlans.take(key)
 		if !ok {
@@ -127,25 +131,44 @@ func (w *World) join(p *Port) {
 		}
 		info := p.Details.BindingLevels[len(p.Details.BindingLevels)-1].Segment.Value
 		s = &Segment{Key: key, Type: info.NetworkType, Physnet: info.PhysicalNetwork, VLAN: vlan, ports: map[string]bool{}, fdb: newFDB()}
-		w.recallStations(s)
-		w.segments[key] = s
+		w.recall(s)
+		if w.Config.L2Population && s.Tunnelled() {
+			w.begun = append(w.begun, key)
+		}
+		w.byKey[key] = s
 		w.markSegment(key, s)
 	}
 	s.ports[p.ID] = true
 	p.Wiring.VLAN = s.VLAN
 }
 
+// TakeBegun returns the segments with forwarding entries that have their first port since it was last called. What was known about one
+// that had a port before went with that port.
+func (w *Segments) TakeBegun() []SegmentKey {
+	out := w.begun
+	w.begun = nil
+	return out
+}
+
+// TakeFreshVLANs returns the local VLANs that were given to segments which did not have them before, since it was called last. What connection
+// tracking knows of their last users must not count for the new ones.
+func (w *Segments) TakeFreshVLANs() []uint16 {
+	out := w.fresh
+	w.fresh = nil
+	return out
+}
+
 // leave takes a port out of its segment. The segment goes with its last port, but not before the news are settled:
 // a port that is plugged out and in again keeps its VLAN.
-func (w *World) leave(p *Port) {
-	if s := w.segments[p.Wiring.Segment]; s != nil {
+func (w *Segments) leave(p *Port) {
+	if s := w.byKey[p.Wiring.Segment]; s != nil {
 		delete(s.ports, p.ID)
 	}
 }
 
-// settleSegments gives back the VLANs of segments without ports.
-func (w *World) settleSegments() {
-	for key, s := range w.segments {
+// settle gives back the VLANs of segments without ports.
+func (w *Segments) settle() {
+	for key, s := range w.byKey {
 		if len(s.ports) > 0 {
 			continue
 		}
@@ -153,112 +176,22 @@ func (w *World) settleSegments() {
 		for _, e := range s.fdb.endpoints() {
 			w.markTunnel(Endpoint{s.Type, e})
 		}
-		delete(w.segments, key)
+		delete(w.byKey, key)
 		w.vlans.release(key)
 	}
 }
 
-func (w *World) markSegment(key SegmentKey, s *Segment) {
+func (w *Segments) markSegment(key SegmentKey, s *Segment) {
 	w.mark(KindSegment, key.String())
 	for _, mac := range s.fdb.stations() {
 		w.mark(KindStation, stationID(key, mac))
 	}
 }
 
-func (w *World) markSegments(which func(*Segment) bool) {
-	for key, s := range w.segments {
+func (w *Segments) markWhere(which func(*Segment) bool) {
+	for key, s := range w.byKey {
 		if which(s) {
 			w.markSegment(key, s)
 		}
-	}
-}
-
-// vlans gives each segment a local VLAN of its own.
-type vlans struct {
-	of   map[SegmentKey]uint16
-	used map[uint16]bool
-	// kept are numbers that ports on the switch bear from an earlier run; they wait for their segments.
-	kept map[SegmentKey]uint16
-	next uint16
-}
-
-// Local VLANs lie between 1 and maxVLAN; 4095 is that of dead ports.
-const (
-	maxVLAN  = 4094
-	DeadVLAN = 4095
-)
-
-func newVLANs() vlans {
-	return vlans{of: map[SegmentKey]uint16{}, used: map[uint16]bool{}, kept: map[SegmentKey]uint16{}, next: 1}
-}
-
-// take gives a segment its number: the one its ports had before, or one that was free for the longest time, since
-// connection tracking remembers a number's last user for a while. Fresh: it is not the one it had before.
-func (v *vlans) take(key SegmentKey) (n uint16, fresh, ok bool) {
-	if n, ok := v.of[key]; ok {
-		return n, false, true
-	}
-	if n, ok := v.kept[key]; ok {
-		delete(v.kept, key)
-		v.of[key] = n
-		return n, false, true
-	}
-	for range maxVLAN {
-		n := v.next
-		v.next = v.next%maxVLAN + 1
-		if !v.used[n] {
-			v.used[n], v.of[key] = true, n
-			return n, true, true
-		}
-	}
-	return 0, false, false
-}
-
-func (v *vlans) release(key SegmentKey) {
-	if n, ok := v.of[key]; ok {
-		delete(v.of, key)
-		delete(v.used, n)
-	}
-}
-
-// keep reserves a number that a port on the switch bears. Whoever comes first has it; a second segment that claims the
-// same number gets another.
-func (v *vlans) keep(key SegmentKey, n uint16) {
-	if _, known := v.of[key]; known || v.used[n] || v.kept[key] != 0 || n < 1 || n > maxVLAN {
-		return
-	}
-	v.kept[key], v.used[n] = n, true
-}
-
-// restoreVLANs reads the numbers of an earlier run back from the ports of the integration bridge. A port that is off or dead
-// has its number only written down; it may have been given to another network since, whose ports come first.
-func (w *World) restoreVLANs(b *ovsdb.Batch) {
-	for _, d := range b.Ports {
-		if d.New != nil && d.New.Tag != nil && *d.New.Tag != DeadVLAN {
-			w.restoreVLAN(d.New, *d.New.Tag)
-		}
-	}
-	for _, d := range b.Ports {
-		if d.New != nil && d.New.Tag != nil && *d.New.Tag == DeadVLAN {
-			if number, err := strconv.Atoi(d.New.OtherConfig["tag"]); err == nil {
-				w.restoreVLAN(d.New, number)
-			}
-		}
-	}
-}
-
-func (w *World) restoreVLAN(p *ovsdb.Port, number int) {
-	if p.OtherConfig["net_uuid"] == "" {
-		return
-	}
-	if br := w.View.BridgeOf(p.UUID); br == nil || br.Name != w.Config.IntegrationBridge {
-		return
-	}
-	id := p.OtherConfig["segmentation_id"]
-	if id == "" {
-		id = "None"
-	}
-	if key, ok := ParseSegmentKey(p.OtherConfig["net_uuid"] + "/" + id); ok && number > 0 && number <= maxVLAN {
-		w.vlans.keep(key, uint16(number))
 	}
 }

@@ -20,11 +20,11 @@ type KnownGroup struct {
 	Members map[string]int
 }
 
-// GroupIDs lists the security groups that ports here have, sorted.
-func (w *World) GroupIDs() []string { return slices.Sorted(maps.Keys(w.groups)) }
+// IDs returns the security groups that ports here have, sorted.
+func (w *Groups) IDs() []string { return slices.Sorted(maps.Keys(w.groups)) }
 
 // KnownGroup looks at a security group. The copy shares nothing that changes later.
-func (w *World) KnownGroup(id string) (KnownGroup, bool) {
+func (w *Groups) KnownGroup(id string) (KnownGroup, bool) {
 	g := w.groups[id]
 	if g == nil {
 		return KnownGroup{}, false
@@ -51,7 +51,7 @@ func (w *World) Remembered() int {
 }
 
 // Unspoken counts what the server has not told yet: ports, and what filters need.
-func (w *World) Unspoken() (ports, items int) {
+func (w *filters) Unspoken() (ports, items int) {
 	for _, p := range w.ports {
 		if p.VIF != nil && !p.Answered {
 			ports++
@@ -81,4 +81,4 @@ func (s *Segment) Endpoints() []netip.Addr { return s.fdb.endpoints() }
 
 // Concerned lists the objects of the last push that have to do with this host; the others were dropped. The slice is good
 // until the next push.
-func (w *World) Concerned() []string { return w.concerned }
+func (w *common) Concerned() []string { return w.concerned }

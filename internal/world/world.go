@@ -51,48 +51,41 @@ func (c *Config) Tunnels() bool { return len(c.TunnelTypes) > 0 }
 // overtake each other by seconds; replies are older than their call by the call's timeout at most.
 const tombstoneLife = 15 * time.Minute
 
-// World is everything the agent knows. It has one owner; nothing in it is safe for concurrent use.
+// World is everything the agent knows. It has one owner; nothing in it is safe for concurrent use. Ports are its own; the rest is in
+// tables, each with its own state, that know no other table than those they are made over.
 type World struct {
-	Config Config
-	// View is the switch as last seen.
-	View *ovsdb.View
+	*filters
+
+	Segments *Segments
+	Tunnels  *Tunnels
+	Groups   *Groups
+	Members  *Members
+	vifs     *vifTable
+
 	// MaxMeters is how many meters a bridge can have, by its name; a bridge that has not told yet is not in it.
 	MaxMeters map[string]uint32
 
-	ports     map[string]*Port // by id: plugged in here, or still to be reported gone
-	vifs      map[ovsdb.UUID]vif
-	vifsOf    map[string]map[ovsdb.UUID]bool
-	deleted   map[string]time.Time // tombstones, by id
-	segments  map[SegmentKey]*Segment
-	vlans     vlans
-	endpoints map[Endpoint]uint64 // of other hosts, as the server announced them, and when
-	tunnels   map[string]Endpoint // by the name of their port, all that there ever were
+	exposed map[string]bool // see Exposed
+}
 
-	groups  map[string]*group  // security groups that ports here have
-	remotes map[string]*remote // groups and address groups that their rules refer to
-	members map[string]*member // ports of any host in these, by id
-	peers   map[Peer][]string  // remote groups that an address is in
-	groupOf map[string]string  // group of a rule
-	ids     conjunctionIDs
-	missing map[Item]bool // to be asked about
-	// news counts what was heard and asked, so that an answer can be told from what came after the question.
-	news    uint64
-	doubted uint64 // when news were missed last
-	// asking are questions about members on their way, by when they were asked; passed are revisions of ports that were pushed
-	// meanwhile, so that an answer does not bring back what was said before.
-	asking    map[uint64]bool
-	passed    map[string]int64
-	strangers strangers
-	closed    bool            // see Closed
-	exposed   map[string]bool // see Exposed
-	fresh     []uint16        // local VLANs given to segments that did not have them before
-
-	recalled  recalled // from an earlier run
-	concerned []string // see Concerned
-
+// common is what all tables share: what is settled at start, the switch, the ports, and what is to be worked out.
+type common struct {
+	Config Config
+	// View is the switch as last seen.
+	View *ovsdb.View
 	// Contain, if set, runs work about an object and says whether it came to its end: a panic is kept from everything else. An object
 	// without a kind stands for news about objects, or if it has an id for what makes up for a failure.
 	Contain func(o Object, work func()) bool
+
+	ports   map[string]*Port     // by id: plugged in here, or still to be reported gone
+	deleted map[string]time.Time // tombstones, by id
+	// news counts what was heard and asked, so that an answer can be told from what came after the question.
+	news        uint64
+	doubted     uint64              // when news were missed last
+	recalled    recalled            // from an earlier run
+	concerned   []string            // see Concerned
+	closed      bool                // see Closed
+	tunnelNames map[string]Endpoint // by the name of their port, all that there ever were
 
 	touched       map[string]bool // ports to look at again
 	touchedGroups map[string]bool
@@ -101,14 +94,20 @@ type World struct {
 
 // New returns an empty world.
 func New(cfg Config) *World {
-	return &World{
-		Config: cfg, View: ovsdb.NewView(), MaxMeters: map[string]uint32{}, exposed: map[string]bool{},
-		ports: map[string]*Port{}, vifs: map[ovsdb.UUID]vif{}, vifsOf: map[string]map[ovsdb.UUID]bool{}, deleted: map[string]time.Time{},
-		segments: map[SegmentKey]*Segment{}, vlans: newVLANs(), endpoints: map[Endpoint]uint64{}, tunnels: map[string]Endpoint{},
-		groups: map[string]*group{}, remotes: map[string]*remote{}, members: map[string]*member{}, peers: map[Peer][]string{},
-		groupOf: map[string]string{}, ids: newConjunctionIDs(), missing: map[Item]bool{}, asking: map[uint64]bool{}, passed: map[string]int64{},
+	c := &common{
+		Config: cfg, View: ovsdb.NewView(), ports: map[string]*Port{}, deleted: map[string]time.Time{}, tunnelNames: map[string]Endpoint{},
 		touched: map[string]bool{}, touchedGroups: map[string]bool{}, dirty: map[Object]bool{},
 	}
+	f := &filters{common: c, groups: map[string]*group{}, remotes: map[string]*remote{}}
+	w := &World{
+		filters: f, MaxMeters: map[string]uint32{}, exposed: map[string]bool{},
+		Segments: &Segments{common: c, byKey: map[SegmentKey]*Segment{}, vlans: newVLANs()},
+		Members:  &Members{filters: f, byID: map[string]*member{}, peers: map[Peer][]string{}, ids: newConjunctionIDs()},
+		vifs:     &vifTable{common: c, rows: map[ovsdb.UUID]vif{}, of: map[string]map[ovsdb.UUID]bool{}},
+	}
+	w.Groups = &Groups{filters: f, members: w.Members, groupOf: map[string]string{}}
+	w.Tunnels = &Tunnels{common: c, segments: w.Segments, endpoints: map[Endpoint]uint64{}, withdrawn: map[Endpoint]uint64{}, listed: map[string]uint64{}}
+	return w
 }
 
 // ObjectKind is a kind of thing that is compiled on its own.
@@ -151,10 +150,10 @@ func (o Object) Compare(p Object) int {
 	return cmp.Or(cmp.Compare(o.Kind, p.Kind), cmp.Compare(o.ID, p.ID))
 }
 
-func (w *World) mark(kind ObjectKind, id string) { w.dirty[Object{kind, id}] = true }
+func (w *common) mark(kind ObjectKind, id string) { w.dirty[Object{kind, id}] = true }
 
-func (w *World) markTunnel(e Endpoint) {
-	w.tunnels[TunnelName(e)] = e
+func (w *common) markTunnel(e Endpoint) {
+	w.tunnelNames[TunnelName(e)] = e
 	w.mark(KindTunnel, e.String())
 }
 
@@ -164,25 +163,22 @@ func (w *World) Settle() []Object {
 	// A port may bring in a group about which something is remembered, and a group changes its ports.
 	for len(w.touchedGroups)+len(w.touched) > 0 {
 		for id := range take(&w.touchedGroups) {
-			w.contain(Object{KindGroup, id}, func() { w.settleGroup(id) })
+			w.contain(Object{KindGroup, id}, func() { w.Groups.settleGroup(id) })
 		}
 		for id := range take(&w.touched) {
 			w.settlePort(id)
 		}
 	}
-	w.settleSegments()
-	w.settleFilters()
-	out := make([]Object, 0, len(w.dirty))
-	for o := range w.dirty {
-		out = append(out, o)
-	}
-	clear(w.dirty)
+	w.Segments.settle()
+	w.Groups.settle()
+	out := slices.AppendSeq(make([]Object, 0, len(w.dirty)), maps.Keys(w.dirty)) // may be many
 	slices.SortFunc(out, Object.Compare)
+	clear(w.dirty)
 	return out
 }
 
 // Unsettled says whether there are news that Settle has not worked out yet.
-func (w *World) Unsettled() bool { return len(w.dirty)+len(w.touched)+len(w.touchedGroups) > 0 }
+func (w *common) Unsettled() bool { return len(w.dirty)+len(w.touched)+len(w.touchedGroups) > 0 }
 
 // take empties a set and returns what was in it.
 func take(set *map[string]bool) map[string]bool {
@@ -205,15 +201,15 @@ func (w *World) everything() {
 		w.touched[id] = true
 		w.mark(KindPort, id)
 	}
-	for key, s := range w.segments {
-		w.markSegment(key, s)
+	for key, s := range w.Segments.byKey {
+		w.Segments.markSegment(key, s)
 	}
-	for _, e := range w.WantedEndpoints() {
+	for _, e := range w.Tunnels.WantedEndpoints() {
 		w.markTunnel(e)
 	}
 	for _, g := range w.groups {
 		for key := range g.segments {
-			w.markGroupOn(g, key)
+			w.Groups.markGroupOn(g, key)
 		}
 	}
 	for i := range w.View.Interfaces() {
@@ -230,29 +226,18 @@ func (w *World) Objects() []Object {
 	return slices.SortedFunc(maps.Keys(w.dirty), Object.Compare)
 }
 
-// FreshVLANs lists the local VLANs that were given to segments which did not have them before, once. What connection
-// tracking knows of their last users must not count for the new ones.
-func (w *World) FreshVLANs() []uint16 {
-	out := w.fresh
-	w.fresh = nil
-	return out
-}
-
 // Bridges are those that the agent programs, sorted.
-func (w *World) Bridges() []string {
-	names := []string{w.Config.IntegrationBridge}
+func (w *common) Bridges() []string {
+	names := append(slices.Collect(maps.Values(w.Config.Physical)), w.Config.IntegrationBridge)
 	if w.Config.Tunnels() {
 		names = append(names, w.Config.TunnelBridge)
-	}
-	for _, b := range w.Config.Physical {
-		names = append(names, b)
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
 }
 
 // OFPort is the number of an interface of one of the agent's bridges; 0 when it has none.
-func (w *World) OFPort(name string) uint32 {
+func (w *common) OFPort(name string) uint32 {
 	i := w.View.InterfaceByName(name)
 	if i == nil || i.OFPort == nil || *i.OFPort <= 0 {
 		return 0
@@ -260,27 +245,27 @@ func (w *World) OFPort(name string) uint32 {
 	return uint32(*i.OFPort)
 }
 
+// Now stands for this moment, for [Tunnels.Sync], [World.PortsAsked] and [Item].
+func (w *common) Now() uint64 { return w.news }
+
+// Missed returns when news were missed last.
+func (w *common) Missed() uint64 { return w.doubted }
+
 // Expire forgets what is too old to matter.
-func (w *World) Expire(now time.Time) {
-	for id, at := range w.deleted {
-		if now.Sub(at) > tombstoneLife {
-			delete(w.deleted, id)
-		}
-	}
+func (w *common) Expire(now time.Time) {
+	maps.DeleteFunc(w.deleted, func(_ string, at time.Time) bool { return now.Sub(at) > tombstoneLife })
+}
+
+func (w *common) isDeleted(id string) bool {
+	_, gone := w.deleted[id]
+	return gone
 }
 
 // Port returns a port by its id, or nil.
-func (w *World) Port(id string) *Port { return w.ports[id] }
+func (w *common) Port(id string) *Port { return w.ports[id] }
 
 // PortIDs lists the ports that are known here, sorted.
-func (w *World) PortIDs() []string {
-	ids := make([]string, 0, len(w.ports))
-	for id := range w.ports {
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
-	return ids
-}
+func (w *common) PortIDs() []string { return slices.Sorted(maps.Keys(w.ports)) }
 
 // active finds the binding of a port that counts.
 func active(p *neutron.Port) *neutron.Binding {

@@ -96,7 +96,7 @@ func TestDecisions(t *testing.T) {
 		{"on a trunk bridge", "tbr-1", &one, nil, Elsewhere, "not the integration bridge"},
 		{"no number yet", "br-int", nil, []neutron.Port{bound(nil)}, Waiting, "has not made the interface"},
 		{"number -1", "br-int", &failed, []neutron.Port{bound(nil)}, Failed, "no such device"},
-		{"not told yet", "br-int", &one, nil, Waiting, "not told"},
+		{"not told yet", "br-int", &one, nil, Waiting, "not answered"},
 		{"unknown", "br-int", &one, []neutron.Port{}, Dead, "does not know it"},
 		{"unbound", "br-int", &one, []neutron.Port{bound(func(p *neutron.Port) { p.BindingLevels = nil })}, Dead, "not bound to a segment"},
 		{"no segment", "br-int", &one, []neutron.Port{bound(func(p *neutron.Port) { p.BindingLevels[0].Segment.Value = nil })}, Dead, "not bound to a segment"},
@@ -109,7 +109,7 @@ func TestDecisions(t *testing.T) {
 		{"router bound elsewhere", "br-int", &one, []neutron.Port{bound(func(p *neutron.Port) {
 			p.Bindings[0].Host, p.DeviceOwner = "hv2", "network:router_interface"
 		})}, Wired, ""},
-		{"switched off", "br-int", &one, []neutron.Port{bound(func(p *neutron.Port) { p.AdminStateUp = false })}, Down, "administrator"},
+		{"switched off", "br-int", &one, []neutron.Port{bound(func(p *neutron.Port) { p.AdminStateUp = false })}, Down, "admin down"},
 		{"tunnel type not here", "br-int", &one, []neutron.Port{bound(func(p *neutron.Port) { p.BindingLevels[0].Segment.Value.NetworkType = "gre" })}, Dead, "tunnel_types"},
 		{"no bridge for it", "br-int", &one, []neutron.Port{bound(func(p *neutron.Port) {
 			p.BindingLevels[0].Segment.Value.NetworkType, p.BindingLevels[0].Segment.Value.PhysicalNetwork = "vlan", "other"
@@ -247,7 +247,6 @@ func TestLocalVLANsAreReadBack(t *testing.T) {
 func TestChangedSegmentationIsAskedFor(t *testing.T) {
 	one := 1
 	w := plugged("br-int", &one, ovsdb.Interface{})
-	_ = w.Missing()
 	w.Ports([]string{"p1"}, []neutron.Port{bound(nil)})
 	w.Settle()
 	push := func(id int) *neutron.Push {

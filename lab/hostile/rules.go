@@ -110,28 +110,7 @@ func (r Rules) ip6(b []byte) string {
 	if end > len(b) {
 		return "" // receivers drop it
 	}
-	proto, rest := b[6], b[40:end]
-	fragment := false
-	for {
-		length := 0
-		switch {
-		case len(rest) < 8:
-		case proto == 0 || proto == 43 || proto == 60:
-			length = 8 + 8*int(rest[1])
-		case proto == 51:
-			length = 8 + 4*int(rest[1])
-		case proto == 44:
-			if binary.BigEndian.Uint16(rest[2:])&0xfff8 != 0 {
-				return "" // a later fragment
-			}
-			fragment = fragment || binary.BigEndian.Uint16(rest[2:])&1 != 0
-			length = 8
-		}
-		if length == 0 || length > len(rest) {
-			break
-		}
-		proto, rest = rest[0], rest[length:]
-	}
+	proto, rest, fragment := upper(b[6], b[40:end])
 	switch {
 	case proto == 58 && fragment && !r.Filtered: // receivers do not take advertisements in fragments (RFC 6980)
 	case proto == 58 && len(rest) >= 24 && rest[0] == 136:
@@ -144,4 +123,29 @@ func (r Rules) ip6(b []byte) string {
 		return "answer of a DHCPv6 server"
 	}
 	return ""
+}
+
+// upper passes over the extension headers of IPv6. It returns what follows them, nothing of a later fragment, and whether more
+// fragments follow.
+func upper(proto byte, rest []byte) (_ byte, _ []byte, fragment bool) {
+	for {
+		length := 0
+		switch {
+		case len(rest) < 8:
+		case proto == 0 || proto == 43 || proto == 60:
+			length = 8 + 8*int(rest[1])
+		case proto == 51:
+			length = 8 + 4*int(rest[1])
+		case proto == 44:
+			if binary.BigEndian.Uint16(rest[2:])&0xfff8 != 0 {
+				return proto, nil, fragment // a later fragment
+			}
+			fragment = fragment || binary.BigEndian.Uint16(rest[2:])&1 != 0
+			length = 8
+		}
+		if length == 0 || length > len(rest) {
+			return proto, rest, fragment
+		}
+		proto, rest = rest[0], rest[length:]
+	}
 }

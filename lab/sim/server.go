@@ -4,7 +4,7 @@ package sim
 
 import (
 	"context"
-	"encoding/json"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -12,74 +12,61 @@ import (
 	"sync"
 	"time"
 
+	"github.com/patchbay-sdn/patchbay/lab/sim/region"
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
 
-// Config says where the server lives.
+// Config says where the server lives and what it is like.
 type Config struct {
 	// URL is the transport_url of the broker.
 	URL string
 	// API is the address on which the Networking API is served, such as 127.0.0.1:9696; empty for none.
 	API string
+	// Release is the server's release, from 17 on; 21 when zero.
+	Release int
+	// Unkind is what goes wrong.
+	Unkind Unkind
+	// DHCP pretends that an agent serves the subnets that ask for it: their ports wait for it, and it takes so long.
+	DHCP time.Duration
 	// Log is told what goes wrong; nil ignores it.
 	Log func(format string, args ...any)
 }
 
 // Server is a running server. Its methods may be used by many goroutines.
 type Server struct {
-	client  *messaging.Client
-	api     *http.Server
-	log     func(string, ...any)
-	started time.Time
+	*region.Region
 
-	mu        sync.Mutex
-	networks  map[string]*Network
-	subnets   map[string]*Subnet
-	ports     map[string]*Port
-	groups    map[string]*Group
-	rules     map[string]*Rule
-	addresses map[string]*AddressGroup
-	policies  map[string]*Policy
-	agents    map[string]*Agent // by host
-	routers   map[string]string // addresses of distributed routers, by host
-	// members are the ports of a group, onNetwork those of a network, taken the addresses in use on a subnet.
-	members   map[string]map[string]*Port
-	onNetwork map[string]map[string]*Port
-	taken     map[string]map[string]bool
-	tunnels   map[string]map[string]string // by type: host by address
-	segments  map[string]int               // the last segmentation id given out, by type
-
-	queue   []outgoing
-	queued  uint64 // messages ever put into the queue
-	sent    uint64 // and of them, those that the broker has
-	changed *sync.Cond
-	closed  bool
-	muted   bool // nobody is told anything
-	done    sync.WaitGroup
+	client *messaging.Client
+	api    *http.Server
+	log    func(string, ...any)
+	done   sync.WaitGroup
 }
 
-// outgoing is a cast on its way.
-type outgoing struct {
-	target messaging.Target
-	method string
-	args   any
-}
+// The parts of the cloud under the names of package region.
+type (
+	// NetworkSpec is described there, as are all of these.
+	NetworkSpec = region.NetworkSpec
+	// PortSpec makes a port.
+	PortSpec = region.PortSpec
+	// PolicyRule is one of a QoS policy.
+	PolicyRule = region.PolicyRule
+	// Population is a cloud to begin with.
+	Population = region.Population
+	// Populated is what has been made of it.
+	Populated = region.Populated
+	// Segment is one of a network.
+	Segment = region.Segment
+	// Port is a port.
+	Port = region.Port
+	// Unkind is what goes wrong.
+	Unkind = region.Unkind
+)
 
-// topics are those of neutron-server that agents call.
-var topics = []string{"q-plugin", "q-reports-plugin", "trunk", "logging-plugin"}
+// Elsewhere is the host of members; see [Population].
+const Elsewhere = region.Elsewhere
 
-func newServer() *Server {
-	s := &Server{
-		log: func(string, ...any) {}, started: time.Now(),
-		networks: map[string]*Network{}, subnets: map[string]*Subnet{}, ports: map[string]*Port{}, groups: map[string]*Group{},
-		rules: map[string]*Rule{}, addresses: map[string]*AddressGroup{}, agents: map[string]*Agent{},
-		policies: map[string]*Policy{}, routers: map[string]string{},
-		members: map[string]map[string]*Port{}, onNetwork: map[string]map[string]*Port{}, taken: map[string]map[string]bool{},
-		tunnels: map[string]map[string]string{}, segments: map[string]int{},
-	}
-	s.changed = sync.NewCond(&s.mu)
-	return s
-}
+// lateness is how long the caller of a call that is lost waits at least: longer than agents do.
+const lateness = 90 * time.Second
 
 // Start connects to the broker and serves from then on.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
@@ -87,9 +74,13 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the broker's address: %w", err)
 	}
-	s := newServer()
+	s := &Server{log: func(string, ...any) {}}
 	if cfg.Log != nil {
 		s.log = cfg.Log
+	}
+	s.Region = region.New(region.Config{Release: cfg.Release, Unkind: cfg.Unkind, DHCP: cfg.DHCP, Log: s.log})
+	if cfg.Unkind != (Unkind{}) {
+		s.log("unkind: %v", cfg.Unkind)
 	}
 	s.client, err = messaging.Open(messaging.Config{
 		URL: url, Exchange: "neutron", Rabbit: messaging.DefaultRabbit(), Program: "neutron-server", Host: "sim",
@@ -98,11 +89,18 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.Deliver(func(t messaging.Target, method string, args any) error {
+		return s.client.Cast(context.Background(), t, method, args)
+	})
 	// Concurrent, as the real one: an agent may ask for ten thousand ports while another one reports its state.
-	if err := s.client.Serve(ctx, messaging.Service{Topics: topics, Shared: true, Concurrency: 8, Handler: s.handle}); err != nil {
+	concurrency := 8
+	if cfg.Unkind != (Unkind{}) {
+		concurrency = 64 // many of them wait
+	}
+	service := messaging.Service{Topics: region.Topics(), Shared: true, Concurrency: concurrency, Handler: s.handle}
+	if err := s.client.Serve(ctx, service); err != nil {
 		return nil, errors.Join(err, s.client.Close(context.WithoutCancel(ctx)))
 	}
-	s.done.Go(s.send)
 	if cfg.API != "" {
 		if err := s.serveAPI(cfg.API); err != nil {
 			return nil, errors.Join(err, s.Close(context.WithoutCancel(ctx)))
@@ -111,12 +109,24 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	return s, nil
 }
 
+// handle answers a call. One that is lost is answered when nobody waits any more.
+func (s *Server) handle(ctx context.Context, m *messaging.Message) (any, error) {
+	result, err := s.Handle(ctx, m)
+	if errors.Is(err, region.ErrLost) {
+		select {
+		case <-ctx.Done():
+		case <-time.After(lateness):
+		}
+	}
+	return result, err
+}
+
 func (s *Server) serveAPI(addr string) error {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return fmt.Errorf("serving the API: %w", err)
 	}
-	s.api = &http.Server{Handler: s.routes(), ReadHeaderTimeout: 10 * time.Second}
+	s.api = &http.Server{Handler: s.Routes(), ReadHeaderTimeout: 10 * time.Second}
 	s.done.Go(func() {
 		if err := s.api.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
 			s.log("serving the API: %v", err)
@@ -131,10 +141,7 @@ func (s *Server) Close(ctx context.Context) error {
 	if s.api != nil {
 		err = s.api.Close()
 	}
-	s.mu.Lock()
-	s.closed = true
-	s.changed.Broadcast()
-	s.mu.Unlock()
+	s.Region.Close()
 	err = errors.Join(err, s.client.Close(ctx))
 	s.done.Wait()
 	return err
@@ -163,71 +170,8 @@ func requestContext(context.Context) map[string]any {
 	}
 }
 
-// cast puts a message into the queue; s.mu is held. Messages leave in that order, as those of a real server do for each kind.
-func (s *Server) cast(t messaging.Target, method string, args any) {
-	if s.muted {
-		return
-	}
-	s.queue = append(s.queue, outgoing{t, method, args})
-	s.queued++
-	s.changed.Broadcast()
-}
-
-// push tells all agents about an object.
-func (s *Server) push(kind, event string, object json.RawMessage) {
-	s.cast(messaging.Target{Topic: "neutron-vo-" + kind + "-" + versions[kind], Fanout: true, Version: "1.1"}, "push",
-		map[string]any{"resource_list": []json.RawMessage{object}, "event_type": event})
-}
-
-func (s *Server) pushed(kind string, object json.RawMessage) { s.push(kind, "updated", object) }
-
-func (s *Server) deleted(kind, id string) { s.push(kind, "deleted", encode(gone(kind, id))) }
-
-// send delivers the queue until the server closes.
-func (s *Server) send() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for {
-		for len(s.queue) == 0 && !s.closed {
-			s.changed.Wait()
-		}
-		if s.closed {
-			return
-		}
-		batch := s.queue
-		s.queue = nil
-		s.mu.Unlock()
-		for _, m := range batch {
-			if err := s.client.Cast(context.Background(), m.target, m.method, m.args); err != nil {
-				s.log("casting %s: %v", m.method, err)
-			}
-			s.mu.Lock()
-			s.sent++
-			s.changed.Broadcast()
-			s.mu.Unlock()
-		}
-		s.mu.Lock()
-	}
-}
-
-// do changes the model and returns when the broker has all that was to be told about it.
-func (s *Server) do(ctx context.Context, change func() error) error {
-	stop := context.AfterFunc(ctx, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.changed.Broadcast()
-	})
-	defer stop()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := change(); err != nil {
-		return err
-	}
-	for upTo := s.queued; s.sent < upTo && !s.closed; {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		s.changed.Wait()
-	}
-	return nil
+func newID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }

@@ -23,6 +23,7 @@ type listener struct {
 	*neutron.Server
 	versions neutron.Versions
 	heard    chan any
+	kept     []any // heard while something else was waited for
 }
 
 func listen(ctx context.Context, t *testing.T, url, host string) *listener {
@@ -74,15 +75,22 @@ func (l *listener) report(ctx context.Context, t *testing.T, host, ip string) ne
 	return status
 }
 
-// next is the next message of a type; others before it are skipped.
+// next is the next message of a type. Others before it are kept: kinds of messages overtake each other.
 func next[T any](t *testing.T, l *listener) *T {
 	t.Helper()
+	for i, m := range l.kept {
+		if found, ok := m.(*T); ok {
+			l.kept = slices.Delete(l.kept, i, i+1)
+			return found
+		}
+	}
 	for deadline := time.After(10 * time.Second); ; {
 		select {
 		case m := <-l.heard:
 			if found, ok := m.(*T); ok {
 				return found
 			}
+			l.kept = append(l.kept, m)
 		case <-deadline:
 			t.Fatalf("no %T came", *new(T))
 		}
@@ -167,6 +175,7 @@ func TestALifeOfAPort(t *testing.T) {
 	if len(fdb) != 2 || !fdb[0].Flood() || fdb[1].IP != p.FixedIPs[0].IP {
 		t.Errorf("forwarding entries %v", fdb)
 	}
+
 	if got := port(t, pushOf(t, two, neutron.KindPort)); got.Status != "ACTIVE" || got.ID != id {
 		t.Errorf("hv2 hears of %s %s", got.ID, got.Status)
 	}

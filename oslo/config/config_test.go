@@ -294,7 +294,7 @@ func FuzzGet(f *testing.F) {
 	f.Add([]byte("[DEFAULT]\nhost = $label\nlabel = ${OVS.bridge}\n[OVS]\nbridge = $$x\n"), "$host")
 	schema := testSchema(f)
 	f.Fuzz(func(t *testing.T, data []byte, env string) {
-		file, err := Parse("f", data)
+		file, err := parseFile("f", data)
 		if err != nil {
 			return
 		}

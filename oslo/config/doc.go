@@ -54,4 +54,12 @@
 //
 // The value of an option declared Secret, and of every option that refers to
 // one, is masked by [Value.String] and never becomes part of an error.
+//
+// # Stability
+//
+// The package follows semantic versioning. Before v1 a minor version may change
+// or remove exported names, and CHANGELOG.md says how to follow; a patch version
+// changes none. The two latest releases of Go are supported. Texts of errors
+// may change at any time; their types do not.
+// docs/reference/api.md of the repository has the whole promise.
 package config

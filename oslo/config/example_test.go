@@ -96,20 +96,41 @@ func ExampleConfig_Get_error() {
 	// line 2: [api] port is 70000, but the greatest value is 65535
 }
 
-func ExampleParse() {
-	file, err := config.Parse("service.conf", []byte("[api]\nport = 80\n"))
+// Which settings no declared option reads, and where: most are misspelt.
+func ExampleConfig_Unknown() {
+	schema, err := config.NewSchema(config.Option{Group: "api", Name: "port", Type: config.Port()})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	for _, a := range file.Assignments {
-		fmt.Printf("%s:%d [%s] %s = %s\n", file.Path, a.Line, a.Section, a.Key, a.Value)
+	path := writeFile("[api]\nprot = 80\n")
+	defer removeFile(path)
+	conf, err := config.Load(schema, config.Input{Args: []string{"--config-file", path}})
+	if err != nil {
+		fmt.Println(err)
+		return
 	}
-	_, err = config.Parse("service.conf", []byte("[api]\nport 80\n"))
-	fmt.Println(err)
-	// Output:
-	// service.conf:2 [api] port = 80
-	// service.conf:2: this line is neither a section, a comment nor an option: there is no "=" or ":" in it
+	for _, s := range conf.Unknown() {
+		fmt.Printf("line %d: nothing reads [%s] %s\n", s.Line, s.Section, s.Key)
+	}
+	// Output: line 2: nothing reads [api] prot
+}
+
+// A file that cannot be understood names the line, and never quotes it: it could hold a secret.
+func ExampleParseError() {
+	schema, err := config.NewSchema(config.Option{Group: "api", Name: "port", Type: config.Port()})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	path := writeFile("[api]\nport 80\n")
+	defer removeFile(path)
+	_, err = config.Load(schema, config.Input{Args: []string{"--config-file", path}})
+	var bad *config.ParseError
+	if errors.As(err, &bad) {
+		fmt.Printf("line %d: %s\n", bad.Line, bad.Kind)
+	}
+	// Output: line 2: this line is neither a section, a comment nor an option: there is no "=" or ":" in it
 }
 
 func ExampleConfig_Reload() {

@@ -8,37 +8,39 @@ import (
 	"unicode/utf8"
 )
 
-// File is a parsed configuration file: what it says, in its own words and
+// iniFile is a parsed configuration file: what it says, in its own words and
 // order, with the line of everything.
-type File struct {
+type iniFile struct {
 	Path        string
-	Sections    []Section
-	Assignments []Assignment
+	Sections    []iniSection
+	Assignments []assignment
 }
 
-// Section is one section header. A section may be opened several times.
-type Section struct {
+// iniSection is one section header. A section may be opened several times.
+type iniSection struct {
 	Name string // as written, between the brackets
 	Line int
 }
 
-// Assignment is one "key = value", continuation lines included.
-type Assignment struct {
+// assignment is one "key = value", continuation lines included.
+type assignment struct {
 	Section string // as written
 	Key     string
 	Value   string // lines joined with "\n", not yet interpolated
 	Line    int    // line of the key
 }
 
-// Parse reads the text of a configuration file. The error, if any, is a
+func (a assignment) in(file string) Setting { return Setting{a.Section, a.Key, a.Value, a.Line, file} }
+
+// parseFile reads the text of a configuration file. The error, if any, is a
 // [*ParseError] for the first line that is wrong; it never quotes the line,
 // which could hold a secret.
-func Parse(path string, data []byte) (*File, error) {
+func parseFile(path string, data []byte) (*iniFile, error) {
 	if !utf8.Valid(data) {
 		line := 1 + bytes.Count(data[:invalidAt(data)], []byte("\n"))
 		return nil, &ParseError{File: path, Line: line, Kind: NotText}
 	}
-	p := parser{file: &File{Path: path}}
+	p := parser{file: &iniFile{Path: path}}
 	if err := p.parse(string(data)); err != nil {
 		return nil, err
 	}
@@ -57,7 +59,7 @@ func invalidAt(data []byte) int {
 }
 
 type parser struct {
-	file *File
+	file *iniFile
 	line int // of the text being looked at, from 1
 
 	key     string // "" when no assignment is open
@@ -108,7 +110,7 @@ func (p *parser) openSection(line string) error {
 		return p.fail(EmptySection)
 	}
 	p.section = line[1 : len(line)-1]
-	p.file.Sections = append(p.file.Sections, Section{Name: p.section, Line: p.line})
+	p.file.Sections = append(p.file.Sections, iniSection{Name: p.section, Line: p.line})
 	return nil
 }
 
@@ -141,7 +143,7 @@ func (p *parser) flush() error {
 	if p.section == "" {
 		return &ParseError{File: p.file.Path, Line: p.keyLine, Kind: NoSection, noticed: p.line}
 	}
-	p.file.Assignments = append(p.file.Assignments, Assignment{
+	p.file.Assignments = append(p.file.Assignments, assignment{
 		Section: p.section, Key: p.key, Value: strings.Join(p.value, "\n"), Line: p.keyLine,
 	})
 	p.key, p.value = "", nil

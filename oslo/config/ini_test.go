@@ -32,14 +32,14 @@ func TestParse(t *testing.T) {
 		"\u00a0odd\u00a0key = 1",     // 16
 		"host = again",               // 17
 	}, "\r\n")
-	f, err := Parse("x.conf", []byte(text))
+	f, err := parseFile("x.conf", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &File{
+	want := &iniFile{
 		Path:     "x.conf",
-		Sections: []Section{{"DEFAULT", 2}, {"ovs", 11}, {"DEFAULT", 15}},
-		Assignments: []Assignment{
+		Sections: []iniSection{{"DEFAULT", 2}, {"ovs", 11}, {"DEFAULT", 15}},
+		Assignments: []assignment{
 			{"DEFAULT", "host", "compute-1", 3},
 			{"DEFAULT", "url", "tcp:127.0.0.1=6640", 4},
 			{"DEFAULT", "quoted", " padded ", 5},
@@ -76,7 +76,7 @@ func TestParseErrors(t *testing.T) {
 		{"\ufeff[a]\n", ByteOrderMark, 1},
 		{"[a]\nx = \xff\n", NotText, 2},
 	} {
-		_, err := Parse("x.conf", []byte(test.text))
+		_, err := parseFile("x.conf", []byte(test.text))
 		var parse *ParseError
 		if !errors.As(err, &parse) || parse.Kind != test.kind || parse.Line != test.line || parse.File != "x.conf" {
 			t.Errorf("%q: %v, want kind %d on line %d", test.text, err, test.kind, test.line)
@@ -91,7 +91,7 @@ func FuzzParse(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		file, err := Parse("f", data)
+		file, err := parseFile("f", data)
 		lines := 1 + strings.Count(strings.ReplaceAll(string(data), "\r", "\n"), "\n")
 		var parse *ParseError
 		if errors.As(err, &parse) {
@@ -107,7 +107,7 @@ func FuzzParse(f *testing.F) {
 		if !ok {
 			return
 		}
-		again, err := Parse("f", []byte(text))
+		again, err := parseFile("f", []byte(text))
 		if err != nil {
 			t.Fatalf("%v in %q", err, text)
 		}
@@ -137,7 +137,7 @@ func seeds(f *testing.F) [][]byte {
 
 // format writes a file that says the same. A key that only odd white space kept
 // from being a comment or a section cannot be written.
-func format(file *File) (string, bool) {
+func format(file *iniFile) (string, bool) {
 	var b strings.Builder
 	for _, a := range file.Assignments {
 		if strings.ContainsAny(a.Key[:1], "[#;") {
@@ -152,8 +152,8 @@ func format(file *File) (string, bool) {
 	return b.String(), true
 }
 
-func bare(f *File) []Assignment {
-	var out []Assignment
+func bare(f *iniFile) []assignment {
+	var out []assignment
 	for _, a := range f.Assignments {
 		a.Line = 0
 		out = append(out, a)

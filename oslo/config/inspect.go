@@ -7,23 +7,26 @@ import (
 	"slices"
 )
 
-// Setting is an assignment in a file together with the file.
+// Setting is one "key = value" of a file, continuation lines included.
 type Setting struct {
-	Assignment
-	File string
+	Section string // as written
+	Key     string
+	Value   string // lines joined with "\n", not yet interpolated
+	Line    int    // line of the key
+	File    string
 }
 
-// Origin is the place of the setting.
+// Origin returns the place of the setting.
 func (s Setting) Origin() Origin { return Origin{Kind: FromFile, File: s.File, Line: s.Line} }
 
 // Schema is what the configuration was loaded with.
 func (c *Config) Schema() *Schema { return c.schema }
 
-// Files lists the files that were read last, in order.
-func (c *Config) Files() []*File {
-	files := make([]*File, len(c.current.files))
-	for i, f := range c.current.files {
-		files[i] = f.File
+// Files returns the paths of the files that were read last, in order.
+func (c *Config) Files() []string {
+	var files []string
+	for _, f := range c.current.files {
+		files = append(files, f.Path)
 	}
 	return files
 }
@@ -41,7 +44,7 @@ func (c *Config) Unknown() []Setting {
 	for _, f := range c.current.files {
 		for _, a := range f.Assignments {
 			if !known[Name{sectionName(a.Section), a.Key}] {
-				unknown = append(unknown, Setting{a, f.Path})
+				unknown = append(unknown, a.in(f.Path))
 			}
 		}
 	}
@@ -94,7 +97,7 @@ func (c *Config) Settings(group, name string) []Setting {
 		for _, p := range slices.Backward(o.places(o.Group)) {
 			for _, a := range f.Assignments {
 				if sectionName(a.Section) == sectionName(p.Group) && a.Key == p.Option {
-					out = append(out, Setting{a, f.Path})
+					out = append(out, a.in(f.Path))
 				}
 			}
 		}

@@ -151,17 +151,21 @@ func (c *Client) exchange(ctx context.Context, m *outgoing, replies chan *wire) 
 			return nil, err
 		}
 		if lost {
-			if _, err := c.session(ctx, true); err != nil {
-				return nil, err
-			}
-			grace := time.NewTimer(resendGrace)
-			w, err := c.answer(ctx, replies, grace.C)
-			grace.Stop()
-			if w != nil || err != nil {
+			if w, err := c.lateAnswer(ctx, replies); w != nil || err != nil {
 				return w, err
 			}
 		}
 	}
+}
+
+// lateAnswer waits on a new connection for a reply to what was sent on the lost one; both results are nil if none comes soon.
+func (c *Client) lateAnswer(ctx context.Context, replies chan *wire) (*wire, error) {
+	if _, err := c.session(ctx, true); err != nil {
+		return nil, err
+	}
+	grace := time.NewTimer(resendGrace)
+	defer grace.Stop()
+	return c.answer(ctx, replies, grace.C)
 }
 
 // confirmedOrAnswered waits for whichever comes first; both results are nil when the confirmation does.
@@ -352,17 +356,6 @@ func (c *Client) Cast(ctx context.Context, t Target, method string, args any) er
 		return fmt.Errorf("casting %s to %s: %w", method, t.Topic, err)
 	}
 	return nil
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // timeouts remembers how long to wait for each method.

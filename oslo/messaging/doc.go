@@ -24,4 +24,11 @@
 // it had been handled after all.
 //
 // The package logs nothing. Passwords appear in no error and no event.
+//
+// # Stability
+//
+// The package follows semantic versioning. Before v1 a minor version may change or remove exported names, and CHANGELOG.md
+// says how to follow; a patch version changes none. What goes over the wire is what oslo.messaging understands, in every
+// version. The two latest releases of Go are supported. Texts of errors may change at any time; their types do not.
+// docs/reference/api.md of the repository has the whole promise.
 package messaging

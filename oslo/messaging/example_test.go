@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
@@ -26,49 +27,82 @@ func ExampleParseURL() {
 	// 2 rmq1:5672 rmq2:5672 1
 }
 
-// Asking neutron-server something. Remote exceptions are errors one can branch on by class.
-func ExampleClient_Call() {
+// openClient returns a client of a broker; the examples have one in memory.
+func openClient(host string, dial func(ctx context.Context, network, addr string) (net.Conn, error)) (*messaging.Client, error) {
 	u, err := messaging.ParseURL("rabbit://neutron:s3cret@rmq1/")
 	if err != nil {
-		fmt.Println(err)
-		return
+		return nil, err
 	}
-	c, err := messaging.Open(messaging.Config{
-		URL: u, Exchange: "neutron", Rabbit: messaging.DefaultRabbit(), Program: "my-agent", Host: "hv1",
+	return messaging.Open(messaging.Config{
+		URL: u, Exchange: "neutron", Program: "my-agent", Host: host,
+		Dial: dial, // for a real broker leave it out
 		OnEvent: func(e messaging.Event) {
-			switch e := e.(type) {
-			case messaging.Gap:
-				fmt.Println("messages may be missing, reading everything again:", e.Reason)
-			case messaging.Disconnected:
-				fmt.Println("connection lost:", e.Err)
+			if gap, ok := e.(messaging.Gap); ok {
+				fmt.Println("messages may have been lost, reading everything again:", gap.Reason)
 			}
 		},
 	})
+}
+
+// Open checks the configuration and connects in the background.
+func ExampleOpen() {
+	_, err := messaging.Open(messaging.Config{})
+	fmt.Println(err)
+	// Output: messaging: Config.Program and Config.Host are required
+}
+
+// A call ends in a result or a typed error. Remote exceptions are errors one can branch on by class.
+func ExampleClient_Call() {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	broker := messaging.MemoryBroker()
+	server, err := openClient("hv1", broker)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	defer func() { _ = c.Close(ctx) }()
-
-	var alive bool
-	err = c.Call(ctx, messaging.Target{Topic: "q-reports-plugin", Version: "1.2"}, "has_alive_neutron_server", nil, &alive)
-	switch {
-	case errors.Is(err, messaging.UnsupportedVersion):
-		fmt.Println("an older server")
-	case errors.Is(err, messaging.ErrTimeout):
-		fmt.Println("no server")
-	default:
-		fmt.Println(alive, err)
+	defer func() { _ = server.Close(ctx) }()
+	err = server.Serve(ctx, messaging.Service{Topics: []string{"reports"}, Handler: func(_ context.Context, m *messaging.Message) (any, error) {
+		if m.Method == "is_alive" {
+			return true, nil
+		}
+		return nil, messaging.NewNoSuchMethod(m.Method)
+	}})
+	if err != nil {
+		fmt.Println(err)
+		return
 	}
+	client, err := openClient("hv2", broker)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = client.Close(ctx) }()
+
+	to := messaging.Target{Topic: "reports", Server: "hv1", Version: "1.2"}
+	var alive bool
+	err = client.Call(ctx, to, "is_alive", nil, &alive)
+	fmt.Println(alive, err)
+
+	err = client.Call(ctx, to, "is_asleep", nil, nil)
+	fmt.Println(errors.Is(err, messaging.Class("NoSuchMethod")), errors.Is(err, messaging.ErrTimeout))
+	// Output:
+	// true <nil>
+	// true false
 }
 
-// Serving two topics. Each message goes to the handler once, and is acknowledged when it returns.
+// Serve hands each message to the handler once, and acknowledges it when the handler returns. Cast reaches every server of a topic.
 func ExampleClient_Serve() {
-	var c *messaging.Client // from Open
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	c, err := openClient("hv1", messaging.MemoryBroker())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = c.Close(ctx) }()
 	pushes := make(chan json.RawMessage, 100)
-	err := c.Serve(context.Background(), messaging.Service{
+	err = c.Serve(ctx, messaging.Service{
 		Topics: []string{"neutron-vo-Port-1.7", "neutron-vo-Network-1.1"},
 		Handler: func(ctx context.Context, m *messaging.Message) (any, error) {
 			if m.Method != "push" {
@@ -82,7 +116,17 @@ func ExampleClient_Serve() {
 			}
 		},
 	})
-	fmt.Println(err)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	err = c.Cast(ctx, messaging.Target{Topic: "neutron-vo-Port-1.7", Fanout: true}, "push", map[string]any{"event_type": "updated"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(string(<-pushes))
+	// Output: {"event_type":"updated"}
 }
 
 // The version rule that servers apply to requests.

@@ -72,112 +72,93 @@ func DefaultRabbit() Rabbit {
 	}
 }
 
+// ignored stands for an option that means nothing here.
+type ignored struct{}
+
+// options returns where options are kept, by their oslo.messaging names.
+func (r *Rabbit) options() map[string]any {
+	return map[string]any{
+		"amqp_durable_queues":                  &r.DurableQueues,
+		"amqp_auto_delete":                     &r.AutoDelete,
+		"ssl":                                  &r.TLS,
+		"rabbit_use_ssl":                       &r.TLS,
+		"ssl_version":                          &r.TLSVersion,
+		"kombu_ssl_version":                    &r.TLSVersion,
+		"ssl_key_file":                         &r.TLSKeyFile,
+		"kombu_ssl_keyfile":                    &r.TLSKeyFile,
+		"ssl_cert_file":                        &r.TLSCertFile,
+		"kombu_ssl_certfile":                   &r.TLSCertFile,
+		"ssl_ca_file":                          &r.TLSCAFile,
+		"kombu_ssl_ca_certs":                   &r.TLSCAFile,
+		"ssl_enforce_hostname_verification":    &r.TLSVerifyHostname,
+		"ssl_enforce_fips_mode":                &r.TLSEnforceFIPSMode,
+		"kombu_reconnect_delay":                &r.ReconnectDelay,
+		"kombu_reconnect_splay":                &r.ReconnectSplay,
+		"kombu_compression":                    &r.Compression,
+		"kombu_missing_consumer_retry_timeout": &r.MissingConsumerRetry,
+		"kombu_reconnect_timeout":              &r.MissingConsumerRetry,
+		"kombu_failover_strategy":              &r.FailoverStrategy,
+		"rabbit_login_method":                  &r.LoginMethod,
+		"rabbit_retry_interval":                &r.RetryInterval,
+		"rabbit_retry_backoff":                 &r.RetryBackoff,
+		"rabbit_interval_max":                  &r.IntervalMax,
+		"rabbit_ha_queues":                     &r.HAQueues,
+		"rabbit_quorum_queue":                  &r.QuorumQueue,
+		"rabbit_transient_quorum_queue":        &r.TransientQuorumQueue,
+		"rabbit_quorum_delivery_limit":         &r.QuorumDeliveryLimit,
+		"rabbit_quorum_max_memory_length":      &r.QuorumMaxMemoryLength,
+		"rabbit_quroum_max_memory_length":      &r.QuorumMaxMemoryLength,
+		"rabbit_quorum_max_memory_bytes":       &r.QuorumMaxMemoryBytes,
+		"rabbit_quroum_max_memory_bytes":       &r.QuorumMaxMemoryBytes,
+		"rabbit_transient_queues_ttl":          &r.TransientQueuesTTL,
+		"rabbit_qos_prefetch_count":            &r.PrefetchCount,
+		"heartbeat_timeout_threshold":          &r.HeartbeatThreshold,
+		"heartbeat_rate":                       &r.HeartbeatRate,
+		"direct_mandatory_flag":                &r.DirectMandatory,
+		"enable_cancel_on_failover":            &r.EnableCancelOnFailover,
+		"use_queue_manager":                    &r.UseQueueManager,
+		"hostname":                             &r.Hostname,
+		"processname":                          &r.ProcessName,
+		"rabbit_stream_fanout":                 &r.StreamFanout,
+		"rpc_conn_pool_size":                   ignored{},
+		"conn_pool_min_size":                   ignored{},
+		"conn_pool_ttl":                        ignored{},
+		"heartbeat_in_pthread":                 ignored{},
+	}
+}
+
 // Set changes one option given as text under its oslo.messaging name, as the query of a transport URL does. An unknown
 // name or a bad value is an error.
 func (r *Rabbit) Set(name, value string) error {
-	seconds := func(d *time.Duration) error {
+	switch to := r.options()[name].(type) {
+	case *time.Duration:
 		f, err := strconv.ParseFloat(value, 64)
 		if err != nil || f < 0 || f > 1e9 {
 			return badValue(name, "a number of seconds")
 		}
-		*d = time.Duration(f * float64(time.Second))
-		return nil
-	}
-	boolean := func(b *bool) error {
+		*to = time.Duration(f * float64(time.Second))
+	case *bool:
 		switch strings.ToLower(value) {
 		case "true", "1", "on", "yes":
-			*b = true
+			*to = true
 		case "false", "0", "off", "no":
-			*b = false
+			*to = false
 		default:
 			return badValue(name, "a boolean")
 		}
-		return nil
-	}
-	number := func(n *int) error {
+	case *int:
 		v, err := strconv.Atoi(value)
 		if err != nil || v < 0 {
 			return badValue(name, "a whole number, 0 or more")
 		}
-		*n = v
-		return nil
+		*to = v
+	case *string:
+		*to = value
+	case ignored:
+	default:
+		return fmt.Errorf("unknown option %q of [oslo_messaging_rabbit]", name)
 	}
-	text := func(s *string) error { *s = value; return nil }
-	ignored := func(any) error { return nil }
-
-	switch name {
-	case "amqp_durable_queues":
-		return boolean(&r.DurableQueues)
-	case "amqp_auto_delete":
-		return boolean(&r.AutoDelete)
-	case "ssl", "rabbit_use_ssl":
-		return boolean(&r.TLS)
-	case "ssl_version", "kombu_ssl_version":
-		return text(&r.TLSVersion)
-	case "ssl_key_file", "kombu_ssl_keyfile":
-		return text(&r.TLSKeyFile)
-	case "ssl_cert_file", "kombu_ssl_certfile":
-		return text(&r.TLSCertFile)
-	case "ssl_ca_file", "kombu_ssl_ca_certs":
-		return text(&r.TLSCAFile)
-	case "ssl_enforce_hostname_verification":
-		return boolean(&r.TLSVerifyHostname)
-	case "ssl_enforce_fips_mode":
-		return boolean(&r.TLSEnforceFIPSMode)
-	case "kombu_reconnect_delay":
-		return seconds(&r.ReconnectDelay)
-	case "kombu_reconnect_splay":
-		return seconds(&r.ReconnectSplay)
-	case "kombu_compression":
-		return text(&r.Compression)
-	case "kombu_missing_consumer_retry_timeout", "kombu_reconnect_timeout":
-		return seconds(&r.MissingConsumerRetry)
-	case "kombu_failover_strategy":
-		return text(&r.FailoverStrategy)
-	case "rabbit_login_method":
-		return text(&r.LoginMethod)
-	case "rabbit_retry_interval":
-		return seconds(&r.RetryInterval)
-	case "rabbit_retry_backoff":
-		return seconds(&r.RetryBackoff)
-	case "rabbit_interval_max":
-		return seconds(&r.IntervalMax)
-	case "rabbit_ha_queues":
-		return boolean(&r.HAQueues)
-	case "rabbit_quorum_queue":
-		return boolean(&r.QuorumQueue)
-	case "rabbit_transient_quorum_queue":
-		return boolean(&r.TransientQuorumQueue)
-	case "rabbit_quorum_delivery_limit":
-		return number(&r.QuorumDeliveryLimit)
-	case "rabbit_quorum_max_memory_length", "rabbit_quroum_max_memory_length":
-		return number(&r.QuorumMaxMemoryLength)
-	case "rabbit_quorum_max_memory_bytes", "rabbit_quroum_max_memory_bytes":
-		return number(&r.QuorumMaxMemoryBytes)
-	case "rabbit_transient_queues_ttl":
-		return seconds(&r.TransientQueuesTTL)
-	case "rabbit_qos_prefetch_count":
-		return number(&r.PrefetchCount)
-	case "heartbeat_timeout_threshold":
-		return seconds(&r.HeartbeatThreshold)
-	case "heartbeat_rate":
-		return number(&r.HeartbeatRate)
-	case "direct_mandatory_flag":
-		return boolean(&r.DirectMandatory)
-	case "enable_cancel_on_failover":
-		return boolean(&r.EnableCancelOnFailover)
-	case "use_queue_manager":
-		return boolean(&r.UseQueueManager)
-	case "hostname":
-		return text(&r.Hostname)
-	case "processname":
-		return text(&r.ProcessName)
-	case "rabbit_stream_fanout":
-		return boolean(&r.StreamFanout)
-	case "rpc_conn_pool_size", "conn_pool_min_size", "conn_pool_ttl", "heartbeat_in_pthread":
-		return ignored(nil)
-	}
-	return fmt.Errorf("unknown option %q of [oslo_messaging_rabbit]", name)
+	return nil
 }
 
 // badValue does not quote the value: it may come from a URL that holds a password.

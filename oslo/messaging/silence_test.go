@@ -45,7 +45,7 @@ func TestSilence(t *testing.T) {
 		defer cancel()
 		gaveUp, through := make(chan error, 1), make(chan time.Time, 9)
 		go func() { gaveUp <- c.call(short, nil) }() // it leads, until it gives up
-		synctest.Wait()
+		settle()
 		for range 9 {
 			go func() {
 				if err := c.call(t.Context(), nil); err != nil {
@@ -99,7 +99,7 @@ func TestTheEndOfASilence(t *testing.T) {
 		}
 		c.listens = false
 		go func() { ended <- c.call(t.Context(), closing) }()
-		synctest.Wait()
+		settle()
 		close(closing)
 		if err := <-ended; !errors.Is(err, ErrClosed) {
 			t.Error(err)

@@ -28,10 +28,10 @@ type binding struct {
 	key      string
 }
 
-// MaxQueueTTL bounds how long the private queues of a crashed process stay on the broker, unless Config.QueueTTL says
+// maxQueueTTL bounds how long the private queues of a crashed process stay on the broker, unless Config.QueueTTL says
 // otherwise. A reconnect, also with several brokers down, is over well before; oslo's 30 minutes mean a queue that fills
 // for half an hour after each crash.
-const MaxQueueTTL = 240 * time.Second
+const maxQueueTTL = 240 * time.Second
 
 // layout knows every name and flag; it is a function of the options alone.
 type layout struct {
@@ -46,7 +46,7 @@ func newLayout(cfg *Config, newID func() string) layout {
 	r := cfg.Rabbit
 	l := layout{control: cfg.Exchange, rabbit: r, queueTTL: cfg.QueueTTL}
 	if l.queueTTL == 0 {
-		l.queueTTL = MaxQueueTTL
+		l.queueTTL = maxQueueTTL
 		if 0 < r.TransientQueuesTTL && r.TransientQueuesTTL < l.queueTTL {
 			l.queueTTL = r.TransientQueuesTTL
 		}

@@ -6,7 +6,6 @@ package live
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -331,61 +330,9 @@ func callLines(calls []*call, names *parity.Names, hosts []string) []string {
 		if !slices.Contains(hosts, c.host) {
 			continue
 		}
-		for _, what := range essence(c) {
+		for _, what := range parity.Essence(c.method, c.args) {
 			lines = append(lines, names.Apply(strings.TrimSpace(c.host+" call "+c.method+" "+what)))
 		}
 	}
 	return lines
-}
-
-// essence lists what a call is about.
-func essence(c *call) []string {
-	var args struct {
-		Up      []string            `json:"devices_up"`
-		Down    []string            `json:"devices_down"`
-		Refresh bool                `json:"refresh_tunnels"`
-		Device  string              `json:"device"`
-		Network string              `json:"network"`
-		Type    string              `json:"tunnel_type"`
-		Object  string              `json:"resource_type"`
-		ID      string              `json:"resource_id"`
-		Filter  map[string][]string `json:"filter_kwargs"`
-		Trunk   string              `json:"trunk_id"`
-		Status  string              `json:"status"`
-		Aboard  []struct {
-			ID string `json:"port_id"`
-		} `json:"subports"`
-	}
-	_ = json.Unmarshal(c.args, &args)
-	var all []string
-	for _, id := range args.Up {
-		all = append(all, "up="+id)
-	}
-	for _, id := range args.Down {
-		all = append(all, "down="+id)
-	}
-	for _, s := range args.Aboard {
-		all = append(all, "port="+s.ID)
-	}
-	if args.Trunk != "" {
-		all = append(all, args.Trunk+" status="+args.Status)
-	}
-	if args.Refresh {
-		all = append(all, "refresh_tunnels")
-	}
-	for key, values := range args.Filter {
-		for _, v := range values {
-			all = append(all, args.Object+" "+key+"="+v)
-		}
-	}
-	if one := args.Device + args.Network + args.Type; one != "" {
-		all = append(all, one)
-	}
-	if args.ID != "" {
-		all = append(all, args.Object+" id="+args.ID)
-	}
-	if len(all) == 0 && c.method != "update_device_list" {
-		all = append(all, "")
-	}
-	return all
 }

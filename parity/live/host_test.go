@@ -124,9 +124,13 @@ func (h *host) foreign() []parity.RowChange {
 		if iface == nil || slices.Contains([]string{"patch", "vxlan", "gre", "geneve"}, iface.Type) && iface.ExternalIDs["iface-id"] == "" {
 			continue
 		}
-		now["Port "+port.Name] = &row{id: port.UUID, change: parity.RowChange{
+		c := parity.RowChange{
 			Table: "Port", Name: port.Name, Bridge: br.Name, Type: iface.Type, OFPort: iface.OFPort, ExternalIDs: iface.ExternalIDs,
-		}}
+		}
+		if iface.Type == "patch" {
+			c.Options = iface.Options
+		}
+		now["Port "+port.Name] = &row{id: port.UUID, change: c}
 	}
 	var changes []parity.RowChange
 	for _, key := range slices.Sorted(maps.Keys(h.known)) {

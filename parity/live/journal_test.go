@@ -60,9 +60,6 @@ var consumed = []string{
 	"neutron-vo-QosPolicy", "neutron-vo-SubPort",
 }
 
-// idle are the calls that agents make without being moved by an event.
-var idle = []string{"report_state", "has_alive_neutron_server"}
-
 // message is the inner message of oslo.messaging.
 type message struct {
 	Method  string          `json:"method"`
@@ -109,7 +106,7 @@ func (j *journal) published(p broker.Published) {
 		j.add(entry{hosts: []string{c.host}, call: c})
 	case m.ReplyQ != "":
 		host := j.host(p.Connection)
-		if host == "" || slices.Contains(idle, m.Method) {
+		if host == "" || slices.Contains(parity.Idle, m.Method) {
 			return
 		}
 		c := &call{host: host, method: m.Method, args: m.Args}

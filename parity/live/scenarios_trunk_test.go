@@ -59,14 +59,21 @@ func trunkStories() []*scenario {
 			}),
 		trunkStory("trunk-another-vlan", "The only sub-port of a trunk goes, and comes back under another VLAN.",
 			twoPorts, withB, []step{alight("T1", "B"), check("gone", "B=DOWN"), board("T1", passenger{"B", 201}), check("back", "B=ACTIVE")}),
-		trunkStory("trunk-two", "Two VMs with trunks on one host, whose sub-ports have the same VLAN; one is unplugged.", []step{
+		noisy(`^plugged hv1 call update_device_list down=[AC]$`, trunkStory("trunk-two", "Two VMs with trunks on one host, whose sub-ports have the same VLAN; one is unplugged.", []step{
 			network("N1", "4", segment("vlan", 275)), network("N2", "4", segment("vlan", 276)),
 			port("A", "N1", 0), port("B", "N2", 0, unused), port("C", "N2", 0), port("D", "N1", 0, unused),
 			trunk("T1", "A", subB), trunk("T2", "C", passenger{"D", 101}), boundHere, change("C", attrs{"binding:host_id": "hv1"}),
 			plugTrunk(1, "T1", "A"), plugTrunk(1, "T2", "C"), check("plugged", append(threeUp, "D=ACTIVE")...),
 			deletedWithTheVM, pass(goneTrunk), check("one left"),
-		}),
+		})),
 	}
+}
+
+// noisy says which lines of a scenario depend on an agent's own timing. An agent that sees a VM on the trunk's bridge before it
+// has made the parent's patch reports the parent down, and up a moment later.
+func noisy(lines string, s *scenario) *scenario {
+	s.noise = regexp.MustCompile(lines)
+	return s
 }
 
 // trunkKinds are about the networks and filters of parents and sub-ports.
@@ -129,7 +136,7 @@ func trunkRestarts() []*scenario {
 		twoPorts, []step{port("C", "N1", 0, unused)}, withB,
 		[]step{restart(1, alight("T1", "B"), board("T1", subC)), check("restarted", "A=ACTIVE", "C=ACTIVE")})
 	for _, s := range []*scenario{unchanged, changed} {
-		s.noise = regexp.MustCompile(`^restarted \S+ call (bulk_pull (Port|Network|Subnet|SecurityGroup|SecurityGroupRule|AddressGroup|LocalIPAssociation|NDPProxy)|tunnel_sync|get_|update_device_list)`)
+		noisy(`^restarted \S+ call (bulk_pull (Port|Network|Subnet|SecurityGroup|SecurityGroupRule|AddressGroup|LocalIPAssociation|NDPProxy)|tunnel_sync|get_|update_device_list)`, s)
 	}
 	return []*scenario{unchanged, changed}
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command testsum turns `go test -json` into what a person or a CI log needs: one line a package, the whole output
-// of each failed test, each skipped test with its reason, and the counts at the end. It exits 1 when something failed,
+// of each failed test, each skipped test with its reason, and the counts at the end. A package that failed without a failed test counts
+// as one: it did not build, or goroutines were left. It exits 1 when something failed,
 // when no test ran at all, or when a package that began did not come to its end (go test was killed): a silent nothing is the
 // failure that is easiest to overlook.
 //
@@ -37,7 +38,8 @@ type summary struct {
 	result  map[testID]string
 	order   []testID
 	open    map[string]bool // packages that have begun and not ended
-	badPkgs int
+	failed  map[string]bool // packages of which a test failed
+	badPkgs int             // packages that failed without a failed test: they did not build, leaked, or ended early
 }
 
 func main() {
@@ -52,7 +54,7 @@ func main() {
 }
 
 func newSummary(out io.Writer) *summary {
-	return &summary{out: out, output: map[testID][]string{}, parents: map[testID]bool{}, result: map[testID]string{}, open: map[string]bool{}}
+	return &summary{out: out, output: map[testID][]string{}, parents: map[testID]bool{}, result: map[testID]string{}, open: map[string]bool{}, failed: map[string]bool{}}
 }
 
 func (s *summary) read(in io.Reader) error {
@@ -89,6 +91,7 @@ func (s *summary) add(e event) {
 		s.result[id] = e.Action
 		s.order = append(s.order, id)
 		if e.Action == "fail" {
+			s.failed[e.Package] = true
 			fmt.Fprintf(s.out, "--- FAIL %s %s (%.2fs)\n%s", e.Package, e.Test, e.Elapsed, strings.Join(s.output[id], ""))
 		}
 		if e.Action != "skip" {
@@ -103,7 +106,9 @@ func (s *summary) closePackage(e event) {
 	id := testID{pkg: e.Package}
 	switch e.Action {
 	case "fail":
-		s.badPkgs++
+		if !s.failed[e.Package] {
+			s.badPkgs++
+		}
 		fmt.Fprintf(s.out, "FAIL %s (%.1fs)\n%s", e.Package, e.Elapsed, strings.Join(s.output[id], ""))
 	case "pass":
 		fmt.Fprintf(s.out, "ok   %s (%.1fs)\n", e.Package, e.Elapsed)
@@ -114,7 +119,8 @@ func (s *summary) closePackage(e event) {
 
 // close prints skips and counts, and says whether the run may be called good.
 func (s *summary) close() bool {
-	var passed, failed, skipped int
+	var passed, skipped int
+	failed := s.badPkgs
 	for _, id := range s.order {
 		if s.parents[id] && s.result[id] != "fail" {
 			continue
@@ -137,7 +143,7 @@ func (s *summary) close() bool {
 		failed++
 	}
 	fmt.Fprintf(s.out, "%d passed, %d failed, %d skipped\n", passed, failed, skipped)
-	return failed == 0 && s.badPkgs == 0 && passed > 0
+	return failed == 0 && passed > 0
 }
 
 // skipReason picks the line that t.Skip wrote from between go test's own lines.

@@ -18,7 +18,8 @@ func TestSummary(t *testing.T) {
 	}{
 		"passed":       {began + `{"Action":"pass","Package":"p"}`, "1 passed, 0 failed, 0 skipped", true},
 		"killed":       {began, "1 passed, 1 failed, 0 skipped", false},
-		"failed":       {began + `{"Action":"fail","Package":"p"}`, "1 passed, 0 failed, 0 skipped", false},
+		"failed":       {began + `{"Action":"fail","Package":"p"}`, "1 passed, 1 failed, 0 skipped", false},
+		"one failed":   {began + `{"Action":"fail","Package":"p","Test":"B"}` + "\n" + `{"Action":"fail","Package":"p"}`, "1 passed, 1 failed, 0 skipped", false},
 		"nothing":      {"", "0 passed, 0 failed, 0 skipped", false},
 		"without text": {`{"Action":"start","Package":"p"}` + "\n" + `{"Action":"skip","Package":"p"}`, "0 passed, 0 failed, 0 skipped", false},
 	} {

@@ -184,49 +184,55 @@ func startProbe(from, to *vm, port int) (*probe, error) {
 		return nil, errors.Join(fmt.Errorf("probing: %w", err), p.close())
 	}
 	p.closers = append(p.closers, here.Close)
-	p.running.Go(func() {
-		for buf := make([]byte, 64); ; {
-			n, peer, err := there.ReadFromUDP(buf)
-			if errors.Is(err, net.ErrClosed) {
-				return
-			}
-			if err == nil {
-				p.arrived.Add(1)
-				_, _ = there.WriteToUDP(buf[:n], peer)
-			}
-		}
-	})
-	p.running.Go(func() {
-		seen := map[uint64]bool{}
-		for buf := make([]byte, 64); ; {
-			n, err := here.Read(buf)
-			if errors.Is(err, net.ErrClosed) {
-				return
-			}
-			if err != nil || n < 8 {
-				continue
-			}
-			if id := binary.BigEndian.Uint64(buf); !seen[id] {
-				seen[id] = true
-				p.back.Add(1)
-			}
-		}
-	})
-	p.running.Go(func() {
-		tick := time.NewTicker(probeInterval)
-		defer tick.Stop()
-		for id := uint64(0); ; id++ {
-			select {
-			case <-p.stopSending:
-				return
-			case <-tick.C:
-				if _, err := here.Write(binary.BigEndian.AppendUint64(nil, id)); err == nil {
-					p.sent.Add(1)
-				}
-			}
-		}
-	})
+	p.running.Go(func() { p.echo(there) })
+	p.running.Go(func() { p.receive(here) })
+	p.running.Go(func() { p.send(here) })
 	return p, nil
+}
+
+func (p *probe) echo(there *net.UDPConn) {
+	for buf := make([]byte, 64); ; {
+		n, peer, err := there.ReadFromUDP(buf)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err == nil {
+			p.arrived.Add(1)
+			_, _ = there.WriteToUDP(buf[:n], peer)
+		}
+	}
+}
+
+func (p *probe) receive(here *net.UDPConn) {
+	seen := map[uint64]bool{}
+	for buf := make([]byte, 64); ; {
+		n, err := here.Read(buf)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil || n < 8 {
+			continue
+		}
+		if id := binary.BigEndian.Uint64(buf); !seen[id] {
+			seen[id] = true
+			p.back.Add(1)
+		}
+	}
+}
+
+func (p *probe) send(here *net.UDPConn) {
+	tick := time.NewTicker(probeInterval)
+	defer tick.Stop()
+	for id := uint64(0); ; id++ {
+		select {
+		case <-p.stopSending:
+			return
+		case <-tick.C:
+			if _, err := here.Write(binary.BigEndian.AppendUint64(nil, id)); err == nil {
+				p.sent.Add(1)
+			}
+		}
+	}
 }
 
 // end stops sending, waits for what is still on its way, and says how many packets were sent, arrived and came back.

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dataplane
+
+import (
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/patchbay-sdn/patchbay/internal/delta"
+	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+	"github.com/patchbay-sdn/patchbay/internal/pace"
+	"github.com/patchbay-sdn/patchbay/internal/pipeline"
+	"github.com/patchbay-sdn/patchbay/internal/world"
+	"github.com/patchbay-sdn/patchbay/openflow"
+)
+
+// Round is one round of changes, and after [Round.Run] what became of it.
+type Round struct {
+	Rows   []*ovsdb.Tx
+	Owners []world.Object // of Rows
+	Limits *Limits
+	Flush  []uint16 // zones of connection tracking
+	// flushFirst are zones of ports that may have no flows until the zone is empty.
+	flushFirst map[world.Object]uint16
+	Bundles    []Bundle
+	resets     []resetBy
+	// Placed are objects all of which has turned out to be in place. They are no part of the round.
+	Placed []world.Object
+
+	Seq       uint64 // the batch that will show the rows
+	RowErrs   []error
+	LimitsErr error
+	Limited   int // zones whose limit was changed
+	FlushErrs []error
+	Took      time.Duration
+	Err       error // nobody knows what became of it
+}
+
+// Limits gives each zone of connection tracking its limit, and with Prune takes those of other local VLANs away.
+type Limits struct {
+	Want  map[uint16]uint32
+	Prune bool
+}
+
+// Bundle is what changes on one bridge.
+type Bundle struct {
+	Bridge              string
+	Conn                Conn
+	Changes             []delta.Change
+	MetersIn, MetersOut []delta.MeterChange // before the flows, and after them
+	Zones               map[uint16]bool     // the caller's: in which filters may change
+	// Withheld: changes had to wait.
+	Withheld bool
+	// MetersDone are the changes of meters that were made; MeterErr says why others were not.
+	MetersDone []delta.MeterChange
+	MeterErr   error
+	Err        error
+}
+
+// Empty returns whether there is nothing to change.
+func (r *Round) Empty() bool { return len(r.Rows)+len(r.Bundles)+len(r.Flush) == 0 && r.Limits == nil }
+
+// Input is what a round depends on besides what is wanted and what is there.
+type Input struct {
+	View *ovsdb.View
+	// Connected: the database is, and View is what it has.
+	Connected bool
+	// RowsFirst is a bridge whose flows have to wait until rows are written; empty: none.
+	RowsFirst string
+	Limits    *Limits
+	Flush     []uint16
+	// Unflushed returns the zone of connection tracking in which an object may have no flows yet.
+	Unflushed func(o world.Object) (zone uint16, ok bool)
+}
+
+// Next takes the round that is due: everything that is not as wanted, but for objects that failed a moment ago. It is nil while one is
+// in flight; an empty one is not.
+func (d *Dataplane) Next(in Input, now time.Time) *Round {
+	if d.inFlight {
+		return nil
+	}
+	r := &Round{Limits: in.Limits, Flush: in.Flush, flushFirst: map[world.Object]uint16{}}
+	held := d.addRows(r, &in, now)
+	for _, name := range slices.Sorted(maps.Keys(d.bridges)) {
+		b := d.bridges[name]
+		if b.conn == nil || b.monitor.reading || name == in.RowsFirst {
+			continue // what is read must not cross what it is compared with
+		}
+		if next := d.bundle(r, &in, b, held, now); len(next.Changes)+len(next.MetersIn)+len(next.MetersOut) > 0 {
+			next.Bridge = name
+			r.Bundles = append(r.Bundles, next)
+		}
+	}
+	if d.inFlight = !r.Empty(); d.inFlight {
+		d.expectResets(in.View, r, now)
+	}
+	return r
+}
+
+// addRows adds the rows that are not as wanted. It returns the ports whose rows have to come first, and are not part of this round.
+func (d *Dataplane) addRows(r *Round, in *Input, now time.Time) (held map[world.Object]bool) {
+	current := in.Connected && in.View.Seq() >= d.seq
+	held = map[world.Object]bool{}
+	for _, o := range d.RowsPending() {
+		tx, ok := d.rows(in.View, o)
+		if !ok {
+			d.retries.Fail(o, now)
+		}
+		switch {
+		case tx.Len() > 0 && (!current || d.retries.Waiting(o, now)):
+			held[o] = o.Kind == world.KindPort
+		case tx.Len() > 0:
+			tx.Owner = o.String()
+			r.Rows, r.Owners = append(r.Rows, tx), append(r.Owners, o)
+		case current && !d.Pending(o):
+			delete(d.rowsPending, o)
+			r.Placed = append(r.Placed, o)
+		}
+	}
+	return held
+}
+
+// rows returns the transaction that an object still needs, or an empty one and false if that cannot be found out.
+func (d *Dataplane) rows(view *ovsdb.View, o world.Object) (tx *ovsdb.Tx, ok bool) {
+	tx = ovsdb.NewTx(view)
+	work := func() { tx = d.rowsOf(view, o) }
+	if d.Contain == nil {
+		work()
+		return tx, true
+	}
+	ok = d.Contain(o, work) // which sets tx: in one statement it might be read before
+	return tx, ok
+}
+
+// rowsOf returns the transaction that an object still needs: its rows, with those that count until its flows are in place, and once
+// they are those that wait for them.
+func (d *Dataplane) rowsOf(view *ovsdb.View, o world.Object) *ovsdb.Tx {
+	tx, want := ovsdb.NewTx(view), d.wants[o]
+	add := func(rows []pipeline.Row) {
+		for _, r := range rows {
+			r.Add(tx, view)
+		}
+	}
+	add(want.Rows)
+	if d.Pending(o) {
+		add(want.Until)
+	} else if tx.Len() == 0 {
+		add(want.After)
+	}
+	return tx
+}
+
+// bundle returns what can change on a bridge.
+func (d *Dataplane) bundle(r *Round, in *Input, b *bridge, held map[world.Object]bool, now time.Time) Bundle {
+	next := Bundle{Conn: b.conn}
+	b.monitor.repairAt = time.Time{}
+	changes := b.flows.Changes()
+	for _, c := range changes {
+		if held[c.Owner] || b.waits(c, d.retries, now) {
+			continue
+		}
+		if zone, ok := in.Unflushed(c.Owner); ok {
+			if !slices.Contains(r.Flush, zone) {
+				continue
+			}
+			r.flushFirst[c.Owner] = zone
+		}
+		next.Changes = append(next.Changes, c)
+	}
+	next.MetersIn, next.MetersOut = b.meters.Changes()
+	b.flows.Sent()
+	b.meters.Sent()
+	next.MetersIn = slices.DeleteFunc(next.MetersIn, func(c delta.MeterChange) bool { return d.retries.Waiting(c.Owner, now) })
+	if next.Withheld = len(next.Changes) < len(changes); next.Withheld {
+		next.MetersOut = nil // a flow that is still there may use one of them
+	}
+	return next
+}
+
+// waits returns whether a change has to wait because one like it failed a moment ago. What an object that is gone leaves behind
+// goes at once: its port number may be given to another.
+func (b *bridge) waits(c delta.Change, retries pace.Backoff[world.Object], now time.Time) bool {
+	if at := b.monitor.contested[c.Key].At; at.After(now) {
+		if b.monitor.repairAt.IsZero() || at.Before(b.monitor.repairAt) {
+			b.monitor.repairAt = at
+		}
+		return true
+	}
+	gone := c.Entry.IsZero() && b.flows.Owned(c.Owner) == 0
+	return !gone && retries.Waiting(c.Owner, now)
+}
+
+// Landed takes that no round is in flight any more, whatever became of it.
+func (d *Dataplane) Landed() { d.inFlight = false }
+
+// Done takes what became of a round.
+func (d *Dataplane) Done(r *Round, now time.Time) (out Outcome) {
+	d.seq = max(d.seq, r.Seq)
+	d.resetsCommitted(r, now)
+	for i, err := range r.RowErrs {
+		if err == nil {
+			d.retries.Forget(r.Owners[i])
+			continue
+		}
+		wait := d.retries.Fail(r.Owners[i], now)
+		// Conflicts are in the nature of things: somebody else was faster, and the news of it is on its way.
+		if !errors.Is(err, ovsdb.ErrConflict) && !errors.Is(err, ovsdb.ErrDisconnected) {
+			out.log(slog.LevelWarn, true, "OVSDB transaction failed, retrying", "object", r.Owners[i].String(), "err", err, "after", wait)
+		}
+	}
+	for _, next := range r.Bundles {
+		b := d.bridges[next.Bridge]
+		b.meters.Done(next.MetersDone)
+		d.metersFailed(&out, b, next, now)
+		if next.Err == nil {
+			b.flows.Done(next.Changes)
+			b.changed += uint64(len(next.Changes))
+		} else {
+			d.bundleFailed(&out, b, next, now)
+		}
+	}
+	return out
+}
+
+// metersFailed has those wait whose meters were refused, and has the meters read.
+func (d *Dataplane) metersFailed(out *Outcome, b *bridge, sent Bundle, now time.Time) {
+	var refused *openflow.SendError
+	if !errors.As(sent.MeterErr, &refused) {
+		return // or the connection broke: what is read over the next one tells what is there
+	}
+	b.monitor.eventsLost = true
+	for _, c := range sent.MetersIn {
+		if !slices.ContainsFunc(sent.MetersDone, func(done delta.MeterChange) bool { return done.Meter.ID == c.Meter.ID }) {
+			wait := d.retries.Fail(c.Owner, now)
+			out.log(slog.LevelError, true, "meter rejected by the switch, retrying", "bridge", sent.Bridge, "object", c.Owner.String(), "err", sent.MeterErr, "after", wait)
+		}
+	}
+}
+
+func (d *Dataplane) bundleFailed(out *Outcome, b *bridge, sent Bundle, now time.Time) {
+	var refused *openflow.BundleError
+	if !errors.As(sent.Err, &refused) {
+		// The connection broke, or the switch took too long to answer; what is read over the next one tells what is there. It may
+		// be in already.
+		if b.conn == sent.Conn {
+			b.flows.Lost()
+			out.Close = append(out.Close, sent.Conn)
+		}
+		return
+	}
+	if len(refused.Failures) == 0 {
+		for _, c := range sent.Changes {
+			d.retries.Fail(c.Owner, now)
+		}
+		out.log(slog.LevelError, true, "flows rejected by the switch, retrying", "bridge", sent.Bridge, "err", sent.Err)
+		return
+	}
+	if len(b.meters.All()) > 0 {
+		b.monitor.eventsLost = true // whoever takes a meter away takes the flows with it that use it
+	}
+	// The owner of the bad flow waits; the others are sent again at once, without it.
+	for _, f := range refused.Failures {
+		o := sent.Changes[f.Index].Owner
+		wait := d.retries.Fail(o, now)
+		out.log(slog.LevelError, true, "flow rejected by the switch, retrying", "bridge", sent.Bridge, "object", o.String(), "err", sent.Err, "after", wait)
+	}
+}
+
+// Abandoned takes that nobody knows what became of a round: its bridges are read again.
+func (d *Dataplane) Abandoned(r *Round) (out Outcome) {
+	d.seq = max(d.seq, r.Seq)
+	for _, o := range r.Owners {
+		d.RetryRows(o)
+	}
+	for _, sent := range r.Bundles {
+		if b := d.bridges[sent.Bridge]; b.conn == sent.Conn {
+			b.flows.Lost()
+			b.meters.Lost()
+			out.Close = append(out.Close, sent.Conn)
+		}
+	}
+	return out
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package qos
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+	"github.com/patchbay-sdn/patchbay/internal/pipeline"
+)
+
+// view is a database with ports, QoS rows and queues.
+func view(ports []ovsdb.Port, qos []ovsdb.QoS, queues []ovsdb.Queue) *ovsdb.View {
+	b := &ovsdb.Batch{Seq: 1, Kind: ovsdb.Initial}
+	br := &ovsdb.Bridge{UUID: "br", Name: "br-int"}
+	for i := range ports {
+		br.Ports = append(br.Ports, ports[i].UUID)
+		b.Ports = append(b.Ports, ovsdb.Diff[ovsdb.Port]{New: &ports[i]})
+	}
+	for i := range qos {
+		b.QoS = append(b.QoS, ovsdb.Diff[ovsdb.QoS]{New: &qos[i]})
+	}
+	for i := range queues {
+		b.Queues = append(b.Queues, ovsdb.Diff[ovsdb.Queue]{New: &queues[i]})
+	}
+	b.Bridges = []ovsdb.Diff[ovsdb.Bridge]{{New: br}}
+	v := ovsdb.NewView()
+	v.Apply(b)
+	return v
+}
+
+// written is what a row wants changed, without preconditions: "delete QoS 1", "update Port p".
+func written(t *testing.T, row pipeline.Row, v *ovsdb.View) []string {
+	t.Helper()
+	tx := ovsdb.NewTx(v)
+	row.Add(tx, v)
+	all, err := tx.JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, s := range all {
+		if !strings.Contains(s, `"op":"wait"`) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// changed says in short what operations do: the operation, the table and the row.
+func changed(ops []string) []string {
+	var out []string
+	for _, s := range ops {
+		part := func(key string) string {
+			_, rest, _ := strings.Cut(s, key)
+			word, _, _ := strings.Cut(rest, `"`)
+			return word
+		}
+		out = append(out, strings.TrimSpace(part(`"op":"`)+" "+part(`"table":"`)+" "+part(`"==",["named-uuid","`)))
+	}
+	slices.Sort(out)
+	return out
+}
+
+// TestLimitsThatGo: the rows of a limit go with it, and with nothing else.
+func TestLimitsThatGo(t *testing.T) {
+	ids := map[string]string{"id": "tap", "_type": limitType}
+	owned := ovsdb.Queue{UUID: "queue", ExternalIDs: map[string]string{"port": "tap", "type": limitType}}
+	mine := ovsdb.QoS{UUID: "qos", Type: queuing, ExternalIDs: ids, Queues: map[int]ovsdb.UUID{0: "queue"}}
+	police := ovsdb.QoS{UUID: "qos", Type: policing, ExternalIDs: map[string]string{"id": "tap"}}
+	shared := ovsdb.QoS{UUID: "other", Type: queuing, Queues: map[int]ovsdb.UUID{0: "queue"}}
+	for name, c := range map[string]struct {
+		port   ovsdb.Port
+		qos    []ovsdb.QoS
+		queues []ovsdb.Queue
+		police bool
+		want   []string
+	}{
+		"nothing there":     {port: ovsdb.Port{}},
+		"in use":            {ovsdb.Port{QoS: "qos"}, []ovsdb.QoS{mine}, []ovsdb.Queue{owned}, false, []string{"delete QoS qos", "delete Queue queue", "update Port p"}},
+		"not in use":        {ovsdb.Port{}, []ovsdb.QoS{mine}, []ovsdb.Queue{owned}, false, []string{"delete QoS qos", "delete Queue queue"}},
+		"somebody's in use": {ovsdb.Port{QoS: "x"}, []ovsdb.QoS{mine}, []ovsdb.Queue{owned}, false, []string{"delete QoS qos", "delete Queue queue"}},
+		"a lone queue":      {ovsdb.Port{}, nil, []ovsdb.Queue{owned}, false, []string{"delete Queue queue"}},
+		"a queue of two":    {ovsdb.Port{}, []ovsdb.QoS{mine, shared}, []ovsdb.Queue{owned}, false, []string{"delete QoS qos"}},
+		"queue is gone":     {ovsdb.Port{}, []ovsdb.QoS{mine}, nil, false, []string{"delete QoS qos"}},
+		"policed":           {ovsdb.Port{QoS: "qos"}, []ovsdb.QoS{police}, nil, true, []string{"delete QoS qos", "update Port p"}},
+		"policed, not used": {ovsdb.Port{}, []ovsdb.QoS{police}, nil, true, []string{"delete QoS qos"}},
+		"no policing":       {ovsdb.Port{}, nil, nil, true, nil},
+	} {
+		c.port.UUID, c.port.Name = "p", "tap"
+		v := view([]ovsdb.Port{c.port}, c.qos, c.queues)
+		tx := ovsdb.NewTx(v)
+		r := limitRow{port: "p", name: "tap"}
+		if c.police {
+			r.police(tx, v, &c.port)
+		} else {
+			r.queue(tx, v, &c.port)
+		}
+		all, err := tx.JSON()
+		got := changed(slices.DeleteFunc(all, func(s string) bool { return strings.Contains(s, `"op":"wait"`) }))
+		if err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, %v; want %q", name, got, err, c.want)
+		}
+	}
+}
+
+// TestLimitsOfPortsThatAreGone: ours go when no port has them, and others' stay.
+func TestLimitsOfPortsThatAreGone(t *testing.T) {
+	limit := func(id, port string) ovsdb.QoS {
+		return ovsdb.QoS{UUID: ovsdb.UUID(id), Type: queuing, ExternalIDs: map[string]string{"id": port, "_type": limitType}, Queues: map[int]ovsdb.UUID{0: ovsdb.UUID("q" + id)}}
+	}
+	queue := func(id, port, kind string) ovsdb.Queue {
+		return ovsdb.Queue{UUID: ovsdb.UUID(id), ExternalIDs: map[string]string{"port": port, "type": kind}}
+	}
+	v := view([]ovsdb.Port{{UUID: "p", Name: "tap"}, {UUID: "r", Name: "other", QoS: "3"}},
+		[]ovsdb.QoS{
+			limit("1", "tap"), limit("2", "gone"), limit("3", "gone"), limit("4", ""),
+			{UUID: "5", Type: policing, ExternalIDs: map[string]string{"id": "gone"}}, {UUID: "6", Type: policing, ExternalIDs: map[string]string{"id": "gone", "x": "y"}},
+			{UUID: "7", Type: queuing, ExternalIDs: map[string]string{"id": "gone"}},
+		},
+		[]ovsdb.Queue{queue("q1", "tap", limitType), queue("q2", "gone", limitType), queue("q3", "gone", limitType), queue("8", "gone", limitType), queue("9", "gone", minimumType), queue("10", "tap", limitType)})
+	got := changed(written(t, leftoverRow{}, v))
+	for _, want := range []string{"delete QoS 2", "delete QoS 5", "delete Queue q2", "delete Queue 8"} {
+		if !slices.Contains(got, want) {
+			t.Errorf("no %s in %q", want, got)
+		}
+	}
+	for _, not := range []string{"delete QoS 1", "delete QoS 3", "delete QoS 4", "delete QoS 6", "delete QoS 7", "delete Queue q1", "delete Queue 9", "delete Queue 10"} {
+		if slices.Contains(got, not) {
+			t.Errorf("%s in %q", not, got)
+		}
+	}
+	if n := len(slices.Compact(slices.Clone(got))); n != len(got) {
+		t.Errorf("something is deleted twice: %q", got)
+	}
+}
+
+// TestNumbersOfMeters: which keys are directions, and what is no number.
+func TestNumbersOfMeters(t *testing.T) {
+	for _, c := range []struct {
+		key, value string
+		want       uint32
+	}{{"m_egress", "7", 7}, {"m_ingress", "4294967295", 4294967295}, {"m_ingress", "4294967296", 0}, {"egress", "7", 0}, {"tag", "7", 0}, {"m_egress", "x", 0}} {
+		if got := meterID(c.key, c.value); got != c.want {
+			t.Errorf("%s=%s: %d", c.key, c.value, got)
+		}
+	}
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package repo
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/patchbay-sdn/patchbay/"
+
+// mayImport says which packages of this module each package may import, by path prefix. A package that is not listed
+// fails the test: its place in the direction of imports has to be decided first, and written here and in
+// docs/explanation/architecture.md.
+var mayImport = map[string][]string{
+	"openflow":           {},
+	"oslo/config":        {},
+	"oslo/messaging":     {},
+	"internal/tables":    {},
+	"internal/options":   {"oslo/config", "oslo/messaging"},
+	"internal/neutron":   {"oslo/messaging"},
+	"internal/ovsdb":     {},
+	"internal/fake":      {"openflow"},
+	"internal/script":    {},
+	"internal/unixctl":   {},
+	"internal/conntrack": {"internal/unixctl"},
+	"internal/observe":   {},
+	"internal/snapshot":  {},
+	"internal/inspect":   {},
+	"internal/admin":     {"internal/inspect"},
+	"internal/trace":     {"internal/inspect", "internal/tables", "openflow"},
+	"internal/hostmap":   {"internal/inspect"},
+	"internal/world":     {"internal/neutron", "internal/ovsdb"},
+	"internal/pipeline":  {"internal/world", "internal/neutron", "internal/ovsdb", "openflow"},
+	"internal/pace":      {},
+	"internal/gate":      {},
+	"internal/zones":     {"internal/pace", "internal/conntrack"},
+	"internal/pull":      {"internal/neutron", "internal/pace"},
+	"internal/report":    {"internal/neutron", "internal/ovsdb", "internal/pace", "internal/world"},
+	"internal/delta":     {"internal/world", "openflow"},
+	"internal/dataplane": {"internal/delta", "internal/pace", "internal/pipeline", "internal/world", "internal/ovsdb", "openflow"},
+	"internal/dvr":       {"internal/extension", "internal/world", "internal/pipeline", "internal/neutron", "openflow"},
+	"internal/extension": {"internal/world", "internal/pipeline", "internal/neutron", "internal/ovsdb", "openflow"},
+	"internal/extension/extensiontest": {
+		"internal/extension", "internal/script", "internal/world", "internal/pipeline", "internal/neutron", "internal/ovsdb",
+	},
+	"internal/qos": {
+		"internal/extension", "internal/world", "internal/pipeline", "internal/neutron", "internal/ovsdb", "openflow",
+	},
+	"internal/trunk": {"internal/extension", "internal/world", "internal/pipeline", "internal/neutron", "internal/ovsdb"},
+	"internal/repo":  {},
+	"internal/agent": {
+		"openflow", "oslo", "internal/options", "internal/neutron", "internal/ovsdb", "internal/observe", "internal/tables",
+		"internal/conntrack",
+		"internal/world", "internal/pipeline", "internal/delta", "internal/dataplane", "internal/gate", "internal/pace", "internal/pull", "internal/report",
+		"internal/zones", "internal/snapshot",
+		"internal/inspect", "internal/extension",
+	},
+	"internal/plan": {
+		"openflow", "oslo/messaging", "internal/agent", "internal/neutron", "internal/ovsdb", "internal/observe", "internal/world",
+		"internal/conntrack",
+	},
+	"lab":          {"lab"},
+	"lab/broker":   {},
+	"lab/vswitch":  {},
+	"lab/ovn":      {"lab"},
+	"lab/floor":    {"lab", "openflow", "oslo", "internal"},
+	"lab/sim":      {"oslo"},
+	"cmd/lab":      {"lab"},
+	"cmd/patchbay": {"openflow", "oslo", "internal"},
+	"parity":       {"lab", "openflow", "oslo", "internal"},
+	"bench":        {"lab", "openflow", "oslo", "internal"},
+	"deploy":       {},
+	"tools":        {},
+}
+
+type listed struct {
+	ImportPath string
+	Name       string
+	Doc        string
+	Imports    []string
+	GoFiles    []string
+}
+
+func packages(t *testing.T) []listed {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Name,Doc,Imports,GoFiles", module+"...")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var all []listed
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p listed
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+}
+
+// rule finds the entry of mayImport with the longest prefix of the package's path.
+func rule(path string) (string, bool) {
+	best, found := "", false
+	for prefix := range mayImport {
+		if under(path, prefix) && len(prefix) >= len(best) {
+			best, found = prefix, true
+		}
+	}
+	return best, found
+}
+
+func under(path, prefix string) bool {
+	return path == prefix || strings.HasPrefix(path, prefix+"/")
+}
+
+func TestImportsGoOneWay(t *testing.T) {
+	for _, p := range packages(t) {
+		path := strings.TrimPrefix(p.ImportPath, module)
+		name, ok := rule(path)
+		if !ok {
+			t.Errorf("%s has no entry in mayImport: decide what it may import", path)
+			continue
+		}
+	imports:
+		for _, imp := range p.Imports {
+			other, ours := strings.CutPrefix(imp, module)
+			if !ours || under(other, name) {
+				continue
+			}
+			for _, allowed := range mayImport[name] {
+				if under(other, allowed) {
+					continue imports
+				}
+			}
+			t.Errorf("%s imports %s: not in the direction of docs/explanation/architecture.md", path, other)
+		}
+	}
+}
+
+// forTests are packages that only tests import.
+var forTests = []string{"internal/fake", "internal/script", "openflow/openflowtest", "internal/extension/extensiontest"}
+
+func TestSupportOfTestsStaysInTests(t *testing.T) {
+	for _, p := range packages(t) {
+		for _, imp := range p.Imports {
+			other := strings.TrimPrefix(imp, module)
+			if slices.Contains(forTests, other) && !slices.Contains(forTests, strings.TrimPrefix(p.ImportPath, module)) {
+				t.Errorf("%s imports %s, which is for tests", p.ImportPath, other)
+			}
+		}
+	}
+}
+
+func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
+	for _, p := range packages(t) {
+		if len(p.GoFiles) > 0 && len(p.Doc) < 40 {
+			t.Errorf("%s: no package comment that a newcomer could start from (%q)", p.ImportPath, p.Doc)
+		}
+	}
+}
+
+func TestFiles(t *testing.T) {
+	root := filepath.Join("..", "..")
+	err := filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && path != root && strings.HasPrefix(d.Name(), ".") {
+			return filepath.SkipDir
+		}
+		if d.IsDir() || filepath.Ext(path) != ".go" {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if !bytes.HasPrefix(text, []byte("// SPDX-License-Identifier: Apache-2.0\n")) {
+			t.Errorf("%s does not begin with the licence line", path)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

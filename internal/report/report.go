@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package report decides which statuses of ports neutron-server is told, and when.
+//
+// Its inputs are what is true of a port now (a [Claim]), the networks whose forwarding entries the server has to send again, and
+// the outcomes of reports. Its outputs are reports to send (a [Batch]), and the claims that the server has confirmed. Nothing in
+// it calls the server or reads the clock.
+//
+// One batch of changed statuses is in flight at a time, and beside it one batch that refreshes networks: the server takes long for
+// that, and a changed status must not wait for it. A port is in one batch at a time, so that no report overtakes another one.
+package report
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/patchbay-sdn/patchbay/internal/neutron"
+	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+	"github.com/patchbay-sdn/patchbay/internal/pace"
+	"github.com/patchbay-sdn/patchbay/internal/world"
+)
+
+// Status is the status of a port that the server is told.
+type Status uint8
+
+// The statuses of a port. Of an Unknown one the server is told nothing.
+const (
+	Unknown   Status = iota
+	Up               // wired
+	Down             // not on this host
+	AdminDown        // on this host, and disabled by its administrator
+)
+
+// Claim is what is true of a port, as the server is told.
+type Claim struct {
+	Port      string
+	Status    Status
+	Interface ovsdb.UUID // the incarnation of the port; empty when it is gone
+	Applied   bool       // the status is true already: everything that it says is in place
+	// Revision and ServerStatus are what the server last said of the port. A later DOWN or BUILD undoes an Up.
+	Revision     int64
+	ServerStatus string
+	Segment      world.SegmentKey
+	Tunnelled    bool // the server sends forwarding entries of the segment (l2population) when a port of it is reported up
+	NoEntries    bool // and no tunnel of the segment is known
+}
+
+// Batch is one report.
+type Batch struct {
+	Update    neutron.DeviceUpdate
+	AdminDown string // the only port of the batch, if it is disabled by its administrator; Update is empty then
+	Refresh   bool   // a batch of known statuses, for the forwarding entries that the server sends
+	Claims    map[string]Claim
+	// Repeated are the due ports, of this batch and of later ones, that the server has confirmed as up and has to be told again.
+	Repeated []string
+
+	epoch   int // of the reporter, see Abandon
+	resyncs int // of the reporter, see Resync
+}
+
+// Ports returns the ports that a batch names.
+func (b *Batch) Ports() []string {
+	ids := slices.Concat(b.Update.Up, b.Update.Down)
+	if b.AdminDown != "" {
+		ids = append(ids, b.AdminDown)
+	}
+	return ids
+}
+
+// Result is the outcome of a batch.
+type Result struct {
+	neutron.DeviceResult      // the reply, which may name ports as failed
+	Failed               bool // there is no reply
+	Refused              bool // the server failed because of what was reported, and will again
+}
+
+// Reporter holds what the server has confirmed, what it may have to be told, and what is in flight.
+type Reporter struct {
+	perReport int
+	checks    *pace.Bucket // limits refreshes together with other calls that check what is known
+	retries   pace.Backoff[string]
+	deadline  time.Time
+
+	due       map[string]bool  // ports whose status may have to be reported
+	confirmed map[string]Claim // what the server has confirmed
+	unsure    map[string]bool  // ports with a report since that failed: the server may have taken it, or still take it
+	synced    bool             // see Synced
+
+	inFlight             map[string]bool // ports of batches in flight
+	changing, refreshing bool            // a batch of each kind is in flight
+	epoch, resyncs       int
+	networks             map[world.SegmentKey]bool // whose forwarding entries the server has to send again
+	requested            map[world.SegmentKey]time.Time
+}
+
+// New returns a reporter. A batch names at most perReport ports as up, and as many as down. Every batch that refreshes networks
+// takes a token from checks.
+func New(perReport int, checks *pace.Bucket) *Reporter {
+	return &Reporter{
+		perReport: perReport, checks: checks, retries: pace.Backoff[string]{}, due: map[string]bool{}, confirmed: map[string]Claim{},
+		unsure: map[string]bool{}, inFlight: map[string]bool{}, networks: map[world.SegmentKey]bool{}, requested: map[world.SegmentKey]time.Time{},
+	}
+}
+
+// Changed makes a port due: its claim may have changed.
+func (r *Reporter) Changed(port string) { r.due[port] = true }
+
+// Refresh has the server send the forwarding entries of networks again. The report of one port of each makes it do so.
+func (r *Reporter) Refresh(networks ...world.SegmentKey) {
+	for _, key := range networks {
+		r.networks[key] = true
+	}
+}
+
+// Resync is Refresh after messages may have been lost: batches from before do not count as requests for forwarding entries.
+func (r *Reporter) Resync(networks ...world.SegmentKey) {
+	r.resyncs++
+	clear(r.requested)
+	r.Refresh(networks...)
+}
+
+// ForgetNetworks forgets the requests for forwarding entries of networks that are gone.
+func (r *Reporter) ForgetNetworks(gone func(world.SegmentKey) bool) {
+	maps.DeleteFunc(r.requested, func(key world.SegmentKey, _ time.Time) bool { return gone(key) })
+}
+
+// Synced says that everything has been pulled and reported once. Until then every report of a port that is up asks for the
+// forwarding entries of its network, because it is not known what the server sent to an earlier run.
+func (r *Reporter) Synced() { r.synced = true }
+
+// RetryNow ends the pauses after failures: what they failed for is over.
+func (r *Reporter) RetryNow(now time.Time) { r.retries.RetryNow(now) }
+
+// Abandon gives up the batches in flight: their ports are reported again. A late outcome of one counts, and makes its ports due
+// once more, because the server may have taken the later report first.
+func (r *Reporter) Abandon() {
+	if len(r.inFlight) > 0 {
+		r.changing, r.refreshing = false, false
+		maps.Copy(r.unsure, r.inFlight)
+		clear(r.inFlight)
+		r.epoch++
+	}
+}
+
+// Stats is how much there is to do.
+type Stats struct {
+	Due      int // ports whose status may have to be reported
+	InFlight int // ports of batches in flight
+	Networks int // networks to refresh
+}
+
+// Stats returns how much there is to do.
+func (r *Reporter) Stats() Stats { return Stats{len(r.due), len(r.inFlight), len(r.networks)} }
+
+// Confirmed returns the status of a port that the server has confirmed.
+func (r *Reporter) Confirmed(port string) Status { return r.confirmed[port].Status }
+
+// Requested returns when the server first answered a report that has it send the forwarding entries of a network, or zero.
+func (r *Reporter) Requested(network world.SegmentKey) time.Time { return r.requested[network] }

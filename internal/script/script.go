@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package script runs scripts of tests and compares what they print. A script is text: a line tells the player something, a line that
+// begins with "$ " asks it, and what follows, up to an empty line or the next question, is the answer. What follows "#" in a line
+// that tells is a remark. The file is what a run prints, so -update writes answers anew and the difference is read in git. Only tests
+// import the package.
+//
+//	# A port without a policy is not limited.
+//	port 1 n compute:nova
+//	$ explain 1
+//	qos: no policy
+package script
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Player is what a script is played to. A player that cannot go on ends the test.
+type Player interface {
+	// Tell takes a line, word by word, without its remark.
+	Tell(words []string)
+	// Ask returns the lines of an answer.
+	Ask(words []string) []string
+}
+
+// Play plays a script and returns it with the answers of the player in place of those that stand in it.
+func Play(text string, p Player) string {
+	var out strings.Builder
+	answering := false
+	for line := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n") {
+		question, asks := strings.CutPrefix(line, "$ ")
+		if answering && line != "" && !asks {
+			continue // the answer as it was
+		}
+		answering = asks
+		out.WriteString(line + "\n")
+		if asks {
+			for _, answer := range p.Ask(strings.Fields(question)) {
+				out.WriteString(answer + "\n")
+			}
+			continue
+		}
+		before, _, _ := strings.Cut(line, "#")
+		if words := strings.Fields(before); len(words) > 0 {
+			p.Tell(words)
+		}
+	}
+	return out.String()
+}
+
+// Run plays the scripts that a pattern names, each to a player of its own. With update the files get the answers.
+func Run(t *testing.T, pattern string, update bool, player func(t *testing.T) Player) {
+	t.Helper()
+	files, err := filepath.Glob(pattern)
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts %s: %v", pattern, err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), filepath.Ext(file)), func(t *testing.T) {
+			text, err := os.ReadFile(file) //nolint:gosec // of the source
+			if err != nil {
+				t.Fatal(err)
+			}
+			Golden(t, file, update, Play(string(text), player(t)))
+		})
+	}
+}
+
+// Golden holds what a test made against a file. With update the file is written instead.
+func Golden(t testing.TB, file string, update bool, got string) {
+	t.Helper()
+	if update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil { //nolint:gosec // part of the source
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(file) //nolint:gosec // of the source
+	if err != nil {
+		t.Fatal(err)
+	}
+	if line, have, wanted := differ(got, string(want)); line > 0 {
+		t.Errorf("%s, from line %d on, is not what the test makes; if that is right, run it with -update. Made:\n%s\nwant:\n%s", file, line, have, wanted)
+	}
+}
+
+// differ returns the first line that differs, from 1, and what both have from there on to where they agree again.
+func differ(got, want string) (line int, have, wanted string) {
+	a, b := strings.Split(got, "\n"), strings.Split(want, "\n")
+	same := 0
+	for same < min(len(a), len(b)) && a[same] == b[same] {
+		same++
+	}
+	if same == len(a) && same == len(b) {
+		return 0, "", ""
+	}
+	a, b = a[same:], b[same:]
+	end := 0
+	for end < min(len(a), len(b)) && a[len(a)-1-end] == b[len(b)-1-end] {
+		end++
+	}
+	text := func(lines []string) string { return strings.Join(slices.Clone(lines[:len(lines)-end]), "\n") }
+	return same + 1, text(a), text(b)
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package world
+
+import (
+	"encoding/json"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/patchbay-sdn/patchbay/internal/neutron"
+	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+)
+
+// replug has the port's interface go and come again.
+func replug(w *World) {
+	i, p, br := w.View.InterfaceByName("tap1"), w.View.PortByName("tap1"), w.View.BridgeByName("br-int")
+	empty := *br
+	empty.Ports = nil
+	w.Switch(&ovsdb.Batch{
+		Seq: w.View.Seq() + 1, Kind: ovsdb.Update, Bridges: []ovsdb.Diff[ovsdb.Bridge]{{Old: br, New: &empty}},
+		Ports: []ovsdb.Diff[ovsdb.Port]{{Old: p}}, Interfaces: []ovsdb.Diff[ovsdb.Interface]{{Old: i}},
+	})
+	w.Settle()
+	w.Switch(&ovsdb.Batch{
+		Seq: w.View.Seq() + 1, Kind: ovsdb.Update, Bridges: []ovsdb.Diff[ovsdb.Bridge]{{Old: &empty, New: br}},
+		Ports: []ovsdb.Diff[ovsdb.Port]{{New: p}}, Interfaces: []ovsdb.Diff[ovsdb.Interface]{{New: i}},
+	})
+	w.Settle()
+}
+
+// What a port was before it was deleted may be told late, when no tombstone is left of it: the server has the last word.
+func TestTheServerHasTheLastWordAboutAPort(t *testing.T) {
+	data, err := json.Marshal(map[string]any{
+		"id": "p1", "network_id": "n1", "mac_address": "fa:16:3e:00:00:01", "admin_state_up": true, "device_owner": "compute:nova", "revision_number": 5,
+		"bindings": []any{map[string]any{"versioned_object.data": map[string]any{"host": "hv1", "status": "ACTIVE", "profile": "{}"}}},
+		"binding_levels": []any{map[string]any{"versioned_object.data": map[string]any{"host": "hv1", "level": 0, "segment": map[string]any{
+			"versioned_object.data": map[string]any{"network_type": "vxlan", "segmentation_id": 7},
+		}}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	push := func(w *World) {
+		if err := w.Push(&neutron.Push{Kind: neutron.KindPort, Event: neutron.Updated, Objects: []neutron.Primitive{{Name: "Port", Data: data}}}, time.Unix(0, 0)); err != nil {
+			t.Fatal(err)
+		}
+		w.Settle()
+		if got := w.Port("p1").Wiring; got.State != Wired {
+			t.Fatalf("pushed, it is %s (%s)", got.State, got.Reason)
+		}
+	}
+	unknown := func(w *World) { w.Ports(w.Missing(), nil) }
+	one := 1
+	for name, late := range map[string]func(w *World){
+		"pushed before it was asked about": push,
+		"pushed while the question was on its way": func(w *World) {
+			ids, then := w.Missing(), w.Now()
+			push(w)
+			if w.PortsAsked(then, ids, nil); w.Port("p1").Details == nil || w.Port("p1").Answered {
+				t.Error("what was pushed after the question does not count")
+			}
+		},
+		"pushed after the answer": func(w *World) {
+			unknown(w)
+			push(w)
+		},
+		"answered before it was plugged in anew": func(w *World) {
+			ids, then := w.Missing(), w.Now()
+			replug(w)
+			w.PortsAsked(then, ids, []neutron.Port{bound(nil)})
+			if p := w.Port("p1"); p.Details != nil || p.Answered {
+				t.Errorf("it has the answer to another's question: %+v", p)
+			}
+		},
+		"answered after a later question": func(w *World) {
+			ids, then := w.Missing(), w.Now()
+			replug(w)
+			unknown(w)
+			w.PortsAsked(then, ids, []neutron.Port{bound(nil)})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := plugged("br-int", &one, ovsdb.Interface{})
+			late(w)
+			w.Settle()
+			if p := w.Port("p1"); !p.Answered {
+				unknown(w)
+			}
+			w.Settle()
+			if p := w.Port("p1"); p.Wiring.State != Dead || !p.Answered {
+				t.Errorf("the server does not know the port, and it is %s (%s), answered: %v", p.Wiring.State, p.Wiring.Reason, p.Answered)
+			}
+		})
+	}
+}
+
+// An older list of endpoints does not bring one back.
+func TestALateListBringsNoEndpointBack(t *testing.T) {
+	e := endpoint("vxlan/10.0.0.2")
+	list := []netip.Addr{e.IP}
+	for name, c := range map[string]struct {
+		play func(w *World)
+		up   bool
+	}{
+		"taken back while the list was on its way": {func(w *World) {
+			w.Tunnels.Up(e)
+			asked := w.Now()
+			w.Tunnels.Gone(e)
+			w.Tunnels.Sync("vxlan", list, asked)
+		}, false},
+		"taken back unknown": {func(w *World) {
+			asked := w.Now()
+			w.Tunnels.Gone(e)
+			w.Tunnels.Sync("vxlan", list, asked)
+		}, false},
+		"announced again": {func(w *World) {
+			asked := w.Now()
+			w.Tunnels.Gone(e)
+			w.Tunnels.Up(e)
+			w.Tunnels.Sync("vxlan", nil, asked)
+		}, true},
+		"lists in the wrong order": {func(w *World) {
+			first := w.Now()
+			w.Doubt()
+			w.Tunnels.Sync("vxlan", nil, w.Now())
+			w.Tunnels.Sync("vxlan", list, first)
+		}, false},
+		"lists in the right order, the first late": {func(w *World) {
+			first := w.Now()
+			w.Doubt()
+			second := w.Now()
+			w.Tunnels.Sync("vxlan", list, first)
+			w.Tunnels.Sync("vxlan", nil, second)
+		}, false},
+		"gone from the first list, and in the second": {func(w *World) {
+			w.Tunnels.Up(e)
+			first := w.Now()
+			w.Doubt()
+			second := w.Now()
+			w.Tunnels.Sync("vxlan", nil, first)
+			w.Doubt()
+			w.Tunnels.Sync("vxlan", list, second)
+		}, true},
+		"asked for later": {func(w *World) {
+			w.Tunnels.Gone(e)
+			w.Tunnels.Sync("vxlan", list, w.Now())
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := config()
+			cfg.L2Population = false
+			w := New(cfg)
+			c.play(w)
+			if got := slices.Contains(w.Tunnels.WantedEndpoints(), e); got != c.up {
+				t.Errorf("a tunnel is wanted: %v, want %v", got, c.up)
+			}
+		})
+	}
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package messaging
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+)
+
+// run keeps one connection up until the client closes.
+func (c *Client) run() {
+	defer close(c.ran)
+	next, failures := 0, 0
+	began := time.Now()
+	for c.running.Err() == nil {
+		host := c.hosts[next%len(c.hosts)]
+		if c.cfg.Rabbit.FailoverStrategy == "shuffle" {
+			host = c.hosts[int(c.cfg.Rand()*float64(len(c.hosts)))]
+		}
+		s, err := c.connect(host)
+		if err == nil {
+			err = s.run(began)
+			if s.complete {
+				failures = 0
+			}
+			if c.isClosing() {
+				return
+			}
+			c.update(func() { c.lastErr = err })
+			c.emit(Disconnected{host.Addr(), err})
+			began = time.Now()
+			if s.complete {
+				// The same host again first: most disconnects are not the broker's end.
+				c.sleep(reconnectDelay(c.cfg.Rabbit, c.cfg.Rand))
+				continue
+			}
+		}
+		failures++
+		next++
+		delay := retryDelay(c.cfg.Rabbit, failures, len(c.hosts), c.cfg.Rand)
+		if isInternalError(err) {
+			// A queue's home node is just coming or going; hurrying makes it worse.
+			delay = max(delay, 2*time.Second)
+		}
+		c.update(func() { c.lastErr = err })
+		if s == nil && c.running.Err() == nil {
+			c.emit(ConnectFailed{host.Addr(), err, delay})
+		}
+		if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
+			next = c.knock(delay, next)
+		} else {
+			c.sleep(delay)
+		}
+	}
+}
+
+// knockEvery is how often, on average, a host that could not be connected to is looked at during a longer pause.
+const knockEvery = 2 * time.Second
+
+// knock waits, but not longer than until a host accepts connections: the pauses grow to spare a broker that is there and
+// busy, and one that nobody could connect to was not there. It returns the number of the host to try next.
+func (c *Client) knock(d time.Duration, next int) int {
+	for end := time.Now().Add(d); ; {
+		wait := time.Duration((0.5 + c.cfg.Rand()) * float64(knockEvery)) // spreads the clients that wait for one broker
+		if left := time.Until(end); left <= wait {
+			c.sleep(left)
+			return next
+		}
+		if c.sleep(wait); c.running.Err() != nil {
+			return next
+		}
+		for i := range c.hosts {
+			if c.cfg.accepts(c.running, c.hosts[(next+i)%len(c.hosts)]) {
+				return next + i
+			}
+		}
+	}
+}
+
+func (cfg *Config) accepts(ctx context.Context, host Host) bool {
+	ctx, cancel := context.WithTimeout(ctx, knockEvery)
+	defer cancel()
+	conn, err := cfg.Dial(ctx, "tcp", host.Addr())
+	if err == nil {
+		_ = conn.Close()
+	}
+	return err == nil
+}
+
+func (c *Client) sleep(d time.Duration) { _ = pause(c.running, d) }
+
+// reconnectDelay spreads the hosts that lost the same broker at the same moment.
+func reconnectDelay(r Rabbit, rnd func() float64) time.Duration {
+	return time.Duration(float64(r.ReconnectDelay)*(0.5+rnd()) + float64(r.ReconnectSplay)*rnd())
+}
+
+// retryDelay is the pause after the given number of failures in a row. The other hosts of the list are tried quickly;
+// after each round the pause grows by the backoff, up to the maximum. It is drawn from the upper half of that value.
+func retryDelay(r Rabbit, failures, hosts int, rnd func() float64) time.Duration {
+	if failures%hosts != 0 {
+		return time.Duration(float64(r.RetryInterval) / 4 * rnd())
+	}
+	d := r.RetryInterval + time.Duration(failures/hosts-1)*r.RetryBackoff
+	if r.IntervalMax > 0 {
+		d = min(d, r.IntervalMax)
+	}
+	return time.Duration(float64(d) * (0.5 + 0.5*rnd()))
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

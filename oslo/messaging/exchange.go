@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package messaging
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+func exchanges(binds []binding) []exchange {
+	seen := map[exchange]bool{}
+	for _, b := range binds {
+		seen[b.exchange] = true
+	}
+	return slices.Collect(maps.Keys(seen))
+}
+
+// ensureExchange declares an exchange once per connection.
+func (s *session) ensureExchange(e exchange) error {
+	if s.knows(e) {
+		return nil
+	}
+	declare := func(durable bool) error {
+		return s.declaring(func(ch *amqp.Channel) error {
+			if s.knows(e) {
+				return nil // of many that wait here only the first one asks the broker
+			}
+			return ch.ExchangeDeclare(e.name, e.kind, durable, e.autoDelete, false, false, nil)
+		})
+	}
+	err := declare(e.durable)
+	if durabilityDiffers(err) {
+		reason := err.Error()
+		if err = declare(!e.durable); err == nil {
+			s.c.emit(Fallback{e.name, reason})
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("declaring exchange %s: %w", e.name, err)
+	}
+	s.pubMu.Lock()
+	s.declared[e.name] = true
+	s.pubMu.Unlock()
+	return nil
+}
+
+func (s *session) knows(e exchange) bool {
+	s.pubMu.Lock()
+	defer s.pubMu.Unlock()
+	return s.declared[e.name]
+}
+
+// rebind makes the queue's bindings equal to binds.
+func (s *session) rebind(r *reader, binds []binding) error {
+	for _, b := range binds {
+		if r.bound[b] {
+			continue
+		}
+		bind := func() error {
+			if err := s.ensureExchange(b.exchange); err != nil {
+				return err
+			}
+			return s.declaring(func(ch *amqp.Channel) error {
+				return ch.QueueBind(r.feed.queue.name, b.key, b.exchange.name, false, nil)
+			})
+		}
+		err := bind()
+		if refused(err, amqp.NotFound) {
+			// An exchange that deletes itself was last used between our declaration and the binding.
+			s.forgetExchanges()
+			err = bind()
+		}
+		if err != nil {
+			return err
+		}
+		r.bound[b] = true
+	}
+	for b := range r.bound {
+		if slices.Contains(binds, b) {
+			continue
+		}
+		err := s.declaring(func(ch *amqp.Channel) error {
+			return ch.QueueUnbind(r.feed.queue.name, b.key, b.exchange.name, nil)
+		})
+		if err != nil && !refused(err, amqp.NotFound) {
+			return err
+		}
+		delete(r.bound, b)
+		s.forgetExchanges() // it may have deleted itself
+	}
+	return nil
+}
+
+func (s *session) forgetExchanges() {
+	s.pubMu.Lock()
+	clear(s.declared)
+	s.pubMu.Unlock()
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+func nothingLost() []item {
+	const section = "Nothing is lost"
+	faults := func(name, run string, claims []claim, figures ...figure) item {
+		return live(name, section, "PATCHBAY_FAULTS_PORTS=40 make --no-print-directory faults TESTFLAGS='-run TestFaults/^("+run+")'", "e2e", claims, figures...)
+	}
+	row := func(prefix, name string) []figure {
+		return []figure{
+			fault(prefix+"-sent", name, faultSent, ">= 1000"),
+			fault(prefix+"-lost", name, faultLost, "= 0"),
+			fault(prefix+"-passed", name, faultPassed, "= 0"),
+		}
+	}
+	healedRow := func(prefix, name string) []figure {
+		return []figure{
+			fault(prefix+"-passed", name, faultPassed, "= 0"),
+			fault(prefix+"-healed", name, faultHealed, ""),
+			fault(prefix+"-bare", name, faultBare, ""),
+		}
+	}
+	join := func(lists ...[]figure) (all []figure) {
+		for _, l := range lists {
+			all = append(all, l...)
+		}
+		return all
+	}
+	return []item{
+		{
+			name: "crashes", section: section, command: "make --no-print-directory crashes CRASHES=500 PANICS=1000 SEED=0", paths: []string{"tests"},
+			figures: summed(),
+			claims:  []claim{{text: "500 crashes of an agent and 1,000 panics in it, in new random histories: flows end right, never empty or open in between", wanted: "0 failed", show: "{tests} tests, {failed} failed"}},
+		},
+		faults("faults-restart", "agents_stopped_and_started$|agents_killed_-9_and_started$|acts_of_drift$", []claim{
+			{text: "both agents stopped and started under traffic", wanted: "0 lost, 0 flows changed", show: "{stop-lost} of {stop-sent} lost, {stop-changed} flows changed"},
+			{text: "both agents killed -9 and started", wanted: "0 lost, 0 flows changed", show: "{kill-lost} of {kill-sent} lost, {kill-changed} flows changed"},
+			{text: "200 acts of drift: flows and rows deleted, changed, added by somebody", wanted: "0 lost, all repaired", show: "{drift-lost} of {drift-sent} lost, repaired after {repaired} ms (median)"},
+		}, join(row("stop", "agents stopped and started"), row("kill", "agents killed -9 and started"), row("drift", "acts of drift"), []figure{
+			fault("stop-changed", "agents stopped and started", faultChanged, "= 0"),
+			fault("kill-changed", "agents killed -9 and started", faultChanged, "= 0"),
+			{name: "repaired", pattern: `acts, repaired after (\d+) ms \(median\)`, want: "<= 1000"},
+		})...),
+		faults("faults-switch", "ovs-vswitchd_killed_-9$|ovs-vswitchd_killed_-9,_broker_down$|agent_and_ovs-vswitchd_killed|ovs-ctl_restart|neutron-ovs-cleanup", []claim{
+			{text: "ovs-vswitchd killed -9: all flows back", wanted: "2 × ovs-ofctl + 0.5 s", show: "{dead-healed} (ovs-ofctl {dead-bare}), {dead-passed} forbidden passed"},
+			{text: "the same with the broker down", wanted: "2 × ovs-ofctl + 0.5 s", show: "{alone-healed} (ovs-ofctl {alone-bare})"},
+			{text: "agent and ovs-vswitchd killed -9, broker and server down: from the snapshot", wanted: "2 × ovs-ofctl + 0.5 s", show: "{snap-healed} (ovs-ofctl {snap-bare})"},
+		}, join(healedRow("dead", "ovs-vswitchd killed -9"), healedRow("alone", "ovs-vswitchd killed -9, broker down"),
+			healedRow("snap", "agent and ovs-vswitchd killed -9, broker and server down"))...),
+		faults("faults-away", "broker_down$|server_down$|database_down$|agent_stopped_by_SIGSTOP$|disk_full$|no_file_descriptors", []claim{
+			{text: "broker away for 20 s, ports and rules change meanwhile", wanted: "0 lost, in place 5 s after its return", show: "{broker-lost} of {broker-sent} lost, {broker-healed}"},
+			{text: "neutron-server away", wanted: "the same", show: "{server-lost} of {server-sent} lost, {server-healed}"},
+			{text: "database away", wanted: "the same", show: "{database-lost} of {database-sent} lost, {database-healed}"},
+			{text: "agent stopped by SIGSTOP; disk full; no file descriptors", wanted: "0 lost", show: "{stop-lost}, {disk-lost} and {files-lost} lost"},
+		}, join(row("broker", "broker down"), row("server", "server down"), row("database", "database down"), row("stop", "agent stopped by SIGSTOP"), row("disk", "disk full"),
+			row("files", "no file descriptors, broker restarted"), []figure{
+				fault("broker-healed", "broker down", faultHealed, "<= 5"), fault("server-healed", "server down", faultHealed, "<= 5"), fault("database-healed", "database down", faultHealed, "<= 5"),
+			})...),
+		faults("faults-handover", "handed|Patchbay_without|broker_fails_over", []claim{
+			{text: "to the Python agent and back, twice", wanted: "0 lost; flows as of a fresh start", show: "{python-lost} and {back-lost} lost"},
+			{text: "one of two brokers goes for good", wanted: "0 lost", show: "{over-lost} of {over-sent} lost"},
+		}, join(
+			[]figure{
+				{name: "python-lost", pattern: fault("", "handed to the Python agent", faultLost, "").pattern, take: sum, want: "= 0"},
+				{name: "back-lost", pattern: fault("", "handed back to Patchbay", faultLost, "").pattern, take: sum, want: "= 0"},
+			}, row("over", "broker fails over to another"))...),
+		live("soak", section, "make --no-print-directory soak SOAK=20m PATCHBAY_SOAK_SEED=$RANDOM", "e2e", []claim{
+			{text: "20 minutes of updates and restarts of agents, switches, broker, server and database: what may pass passes and nothing else, flows are those of a fresh start", wanted: "0 wrong", show: "{rounds} rounds, {updates} updates, {flows} flows compared"},
+		},
+			figure{name: "rounds", pattern: `^rounds +(\d+)`, want: ">= 7"},
+			figure{name: "updates", pattern: `^updates +(\d+)`},
+			figure{name: "flows", pattern: `^flows compared +(\d+)`, want: ">= 1000"}),
+		{
+			name: "kernel", section: section, command: "make --no-print-directory kernel-smoke", paths: []string{"product", "cloud"}, servers: true,
+			figures: []figure{
+				{name: "steps", pattern: `^pass +[\d.]+ `, take: count, want: ">= 20"},
+				{name: "failed", pattern: `^FAIL +[\d.]+ `, take: count, want: "= 0"},
+			},
+			claims: []claim{{text: "the kernel datapath: groups over vxlan, revoked connections, agents restarted and killed, the clock set an hour back and a day ahead", wanted: "all steps", show: "{steps} steps, {failed} failed"}},
+		},
+	}
+}
+
+func operator() []item {
+	const section = "The operator's tool"
+	sim := func(name, target, text, show, wanted string, figures ...figure) item {
+		return live(name, section, "PATCHBAY_LAB_SERVER=sim make --no-print-directory "+target, "e2e", []claim{{text: text, wanted: wanted, show: show}}, figures...)
+	}
+	deploy := func(name string, servers bool, text, show, wanted string, figures ...figure) item {
+		return item{
+			name: name, section: section, command: "make --no-print-directory " + name, paths: []string{"product", "cloud", "deploy"}, servers: servers,
+			claims: []claim{{text: text, wanted: wanted, show: show}}, figures: figures,
+		}
+	}
+	said := figure{name: "steps", pattern: `^=+ |^--- |passed$`, take: count, want: ">= 1"}
+	return []item{
+		sim("explain", "explain-faults", "ten connectivity faults: `trace` and `explain` name the cause, and real packets agree", "{tests} tests", "all pass", tests),
+		sim("on-call", "on-call", "the questions of somebody on call, each answered by one command on a host with the fault", "{tests} tests", "all pass", tests),
+		sim("alerts", "alerts", "a real Prometheus: each alert is fired by a fault and is silent after it; every query of the dashboard has data", "{alerts} alerts; {panels} panels, {queries} queries", "all",
+			figure{name: "alerts", pattern: `fired after [\d.]+ s, silent`, take: count, want: ">= 14"},
+			figure{name: "panels", pattern: `^(\d+) panels`, want: ">= 10"},
+			figure{name: "queries", pattern: `(\d+) queries, all with data`, want: ">= 10"}),
+		sim("secrets", "secrets", "secrets planted on a host, looked for in everything that it says", "{planted} planted, looked for in {answers} answers", "none found",
+			figure{name: "answers", pattern: `(\d+) answers, \d+ bytes`, want: ">= 50"},
+			figure{name: "planted", pattern: `(\d+) secrets planted`, want: ">= 5"}),
+		sim("admin-load", "admin-load", "200 slow readers, scrapes and nonsense do not hold up wiring", "median {alone} alone, {beside} beside them", "shown",
+			figure{name: "alone", pattern: `^alone +([\d.]+ ms)`}, figure{name: "beside", pattern: `^with \d+ readers.*? +([\d.]+ ms)`}),
+		live("plan", section, "make --no-print-directory plan", "e2e", []claim{{text: "`plan` beside a live Python agent touches nothing, and the differences it prints are those that then happen", wanted: "0 otherwise", show: "{printed} printed, {happened} happened, {otherwise} otherwise"}},
+			figure{name: "printed", pattern: `(\d+) differences of rows and flows printed`, take: sum, want: ">= 10"},
+			figure{name: "happened", pattern: `printed, (\d+) happened`, take: sum},
+			figure{name: "otherwise", pattern: `happened, (\d+) of them not as printed`, take: sum, want: "= 0"}),
+		real("least-privilege", section, "TestLeastPrivilege", "./deploy", "the socket works with the service's user and capabilities; `plan` works for that user", "{tests} tests", "all pass"),
+		deploy("package-reproducible", false, "the same commit gives the same packages", "same bytes", "same bytes"),
+		deploy("package-test", false, "packages: install, upgrade and remove in a clean Debian, nothing left", "passed", "passed", said),
+		deploy("package-boot-test", true, "under a real systemd, VMs pinging 100 times a second: Python to Patchbay, a stuck agent, an upgrade, back to Python", "{lost} of {pings} pings lost", "0 lost",
+			figure{name: "pings", pattern: `: (\d+) pings, \d+ lost`, take: sum, want: ">= 1000"},
+			figure{name: "lost", pattern: `: \d+ pings, (\d+) lost`, take: sum, want: "= 0"}),
+	}
+}
+
+func speed() []item {
+	const section = "Speed"
+	bench := func(name, command, what string, claims []claim, figures ...figure) item {
+		it := live(name, section, command, "bench", claims, figures...)
+		it.short = what
+		return it
+	}
+	return []item{
+		bench("bench-wiring-sim", "PATCHBAY_BENCH_SERVER=sim PATCHBAY_BENCH_RUNS=1 make --no-print-directory bench-wiring", "the floor itself takes longer than the target where many ports come at once", []claim{
+			{text: "one port, plug → ACTIVE, simulated server", wanted: "1.5 × floor", show: "{one}, {one-ratio} (Python {one-python})"},
+			{text: "100 ports at once, agent CPU", wanted: "1/40 of Python", show: "{cpu}, {cpu-ratio} (Python {cpu-python})"},
+			{text: "targets of the table that are met", wanted: "all", show: "{met} met, {missed} missed"},
+		},
+			cell("one", "one port, plug → ACTIVE", 3, ""), cell("one-ratio", "one port, plug → ACTIVE", 4, ""), cell("one-python", "one port, plug → ACTIVE", 1, ""),
+			cell("cpu", "100 ports at once, agent CPU", 3, ""), cell("cpu-ratio", "100 ports at once, agent CPU", 4, ""), cell("cpu-python", "100 ports at once, agent CPU", 1, ""),
+			figure{name: "met", pattern: `\| yes +\|$`, take: count, want: ">= 1"}, figure{name: "missed", pattern: `\| no +\|$`, take: count, want: "= 0"}),
+		bench("bench-wiring", "PATCHBAY_BENCH_RUNS=1 make --no-print-directory bench-wiring TESTFLAGS='-run TestWiring/(same|push|plug)'", "neutron-server answers the questions about the next ports on the same cores", []claim{
+			{text: "one port, plug → ACTIVE, neutron-server", wanted: "1.5 × floor", show: "{one}, {one-ratio} (Python {one-python})"},
+			{text: "100 ports at once, all ACTIVE", wanted: "1.3 × floor", show: "{all}, {all-ratio} (Python {all-python})"},
+			{text: "targets of the table that are met", wanted: "all", show: "{met} met, {missed} missed"},
+		},
+			cell("one", "one port, plug → ACTIVE", 3, ""), cell("one-ratio", "one port, plug → ACTIVE", 4, ""), cell("one-python", "one port, plug → ACTIVE", 1, ""),
+			cell("all", "100 ports at once, all ACTIVE", 3, ""), cell("all-ratio", "100 ports at once, all ACTIVE", 4, ""), cell("all-python", "100 ports at once, all ACTIVE", 1, ""),
+			figure{name: "met", pattern: `\| yes +\|$`, take: count, want: ">= 1"}, figure{name: "missed", pattern: `\| no +\|$`, take: count, want: "= 0"}),
+		bench("bench-groups", "PATCHBAY_BENCH_MEMBERS=10,1000,10000 PATCHBAY_BENCH_AGENT=patchbay make --no-print-directory bench-groups", "", []claim{
+			{text: "one member more in a remote group of 10,000", wanted: "2 flows", show: "{flows} flows, applied after {after}, {cpu} of CPU; with 10 members after {small}"},
+		},
+			figure{name: "flows", pattern: `^\| 10000 +\| patchbay` + `(?:[^|\n]*\|){4}` + ` *(\d+) `, want: "= 2"},
+			figure{name: "after", pattern: `^\| 10000 +\| patchbay` + `(?:[^|\n]*\|){5}` + ` *([^|\n]*?) *\|`},
+			figure{name: "cpu", pattern: `^\| 10000 +\| patchbay` + `(?:[^|\n]*\|){6}` + ` *([^|\n]*?) *\|`},
+			figure{name: "small", pattern: `^\| 10 +\| patchbay` + `(?:[^|\n]*\|){5}` + ` *([^|\n]*?) *\|`}),
+		bench("bench-extensions", "make --no-print-directory bench-extensions", "", []claim{
+			{text: "quality of service, distributed routing and trunks switched on and used by every port: RSS, a foreign push", wanted: "30 MiB, 50 µs", show: "{rss}, {push}; without them {rss-off}, {push-off}"},
+		},
+			cell("rss", "on and used", 3, "<= 30"), cell("push", "on and used", 4, "<= 50"), cell("rss-off", "off", 3, ""), cell("push-off", "off", 4, "")),
+		bench("bench-peers", "make --no-print-directory bench-peers", "some 200 messages that neutron-server sends one by one each wake the process", []claim{
+			{text: "100 filtered ports at once, time added to the server's, beside ovn-controller", wanted: "2 ×", show: "{rest}, {rest-ratio}"},
+			{text: "the same, agent CPU", wanted: "1 ×", show: "{cpu}, {cpu-ratio}; the Python agent {cpu-python}"},
+		},
+			cell("rest", "100 ports at once, the rest", 3, ""), cell("rest-ratio", "100 ports at once, the rest", 4, "<= 2"),
+			cell("cpu", "100 ports at once, agent CPU", 3, ""), cell("cpu-ratio", "100 ports at once, agent CPU", 4, "<= 1"), cell("cpu-python", "100 ports at once, agent CPU", 1, "")),
+	}
+}

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+// readmeRows are what README.md claims beside the Python agent, each with the items that show it.
+func readmeRows() []readmeRow {
+	return []readmeRow{
+		{"connections to the broker", "{python-connections}", "{patchbay-connections}", []string{"footprint"}},
+		{"queues with a consumer", "{python-queues}", "{patchbay-queues}", []string{"footprint"}},
+		{"from start to registered with neutron-server", "{python-start} s", "{patchbay-start} s", []string{"footprint"}},
+		{"reaction to a plugged port", "at the next poll, up to 2 s later", "at once", []string{"bench-wiring-sim"}},
+		{"restart", "{python-restart} flows written anew", "{patchbay-restart} flows touched", []string{"footprint"}},
+		{"a misspelt option", "ignored in silence", "named, with the file, the line and the nearest known option", []string{"corpus"}},
+		{"a VM sends before its filters are there", "its packets pass", "its packets are dropped", []string{"e2e-groups"}},
+		{"what a port hears that is not wired yet", "every network of the host", "nothing, from the agent's first write on; before it too with os-vif's `isolate_vif`", []string{"e2e-isolation"}},
+		{"a VM forges a neighbour advertisement", "the switch learns the forged MAC", "it is dropped", []string{"e2e-hostile"}},
+		{"a member joins a remote group of thousands", "every port that refers to the group is made anew", "the flows of that one address: {flows}, after {after}", []string{"bench-groups"}},
+		{"packets lost in updates of rules and groups", "{python-lost} of {python-sent}", "{lost} of {sent}", []string{"e2e-blink"}},
+		{"the switch restarts while the broker is away", "no flows until the broker is back", "rebuilt from what is known, in {snap-healed}", []string{"faults-switch"}},
+		{"a flow is deleted or changed by somebody", "stays so until a restart", "repaired after {repaired} ms, and logged", []string{"faults-restart"}},
+		{"an option it cannot honour", "–", "does not start, and says which and why", []string{"corpus"}},
+		{"lines in the log of an agent that idles for a minute", "{python-lines}", "{patchbay-lines}", []string{"footprint"}},
+	}
+}
