@@ -222,13 +222,13 @@ func TestFaultHang(t *testing.T) {
 		if err := c.Barrier(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("barrier: %v", err)
 		}
-		// More than the socket takes: the write itself has to be given up.
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		// More than the socket takes: the write itself has to be given up. A slow machine takes a while to begin it.
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
 		if err := c.Commit(ctx, flows); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("bundle: %v", err)
 		}
-		if took := time.Since(began); took > 5*time.Second {
+		if took := time.Since(began); took > 8*time.Second {
 			t.Errorf("took %v", took)
 		}
 	})

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+
+	"github.com/patchbay-sdn/patchbay/internal/rawjson"
 )
 
 // Event says what happened to the objects of a [Push]. The core plugin only ever says updated, also for what is new;
@@ -153,23 +155,23 @@ func DecodeMessage(topic, method string, args []byte) (any, error) {
 // JSON is found out when it is decoded, if ever.
 func decodePush(args []byte) (*Push, error) {
 	push := &Push{Objects: make([]Primitive, 0, 1)}
-	n, err := members(args, func(key, rest []byte) (int, error) {
+	n, err := rawjson.Members(args, func(key, rest []byte) (int, error) {
 		switch string(key) {
 		case "event_type":
-			s, n, err := text(rest)
+			s, n, err := rawjson.Text(rest)
 			push.Event = Event(s)
 			return n, err
 		case "resource_list":
-			return elements(rest, func(rest []byte) (int, error) {
+			return rawjson.Elements(rest, func(rest []byte) (int, error) {
 				p, n, err := primitive(rest)
 				push.Objects = append(push.Objects, p)
 				return n, err
 			})
 		}
-		return skip(rest)
+		return rawjson.Skip(rest)
 	})
-	if err == nil && !blank(args[n:]) {
-		err = errSyntax
+	if err == nil && !rawjson.Blank(args[n:]) {
+		err = rawjson.ErrSyntax
 	}
 	if err != nil {
 		return nil, fmt.Errorf("decoding push: %w", err)
@@ -193,17 +195,17 @@ func decodePush(args []byte) (*Push, error) {
 
 // primitive reads the wire form of the object that b begins with, and tells its length.
 func primitive(b []byte) (p Primitive, n int, err error) {
-	n, err = members(b, func(key, rest []byte) (n int, err error) {
+	n, err = rawjson.Members(b, func(key, rest []byte) (n int, err error) {
 		switch string(key) {
 		case "versioned_object.name":
-			p.Name, n, err = text(rest)
+			p.Name, n, err = rawjson.Text(rest)
 		case "versioned_object.version":
-			p.Version, n, err = text(rest)
+			p.Version, n, err = rawjson.Text(rest)
 		case "versioned_object.data":
-			n, err = skip(rest)
+			n, err = rawjson.Skip(rest)
 			p.Data = rest[:n]
 		default:
-			n, err = skip(rest)
+			n, err = rawjson.Skip(rest)
 		}
 		return n, err
 	})

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/patchbay-sdn/patchbay/internal/rawjson"
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
 
@@ -90,7 +91,7 @@ func (l *primitives) UnmarshalJSON(b []byte) error {
 	if string(b) == "null" {
 		return nil
 	}
-	_, err := elements(b, func(rest []byte) (int, error) {
+	_, err := rawjson.Elements(b, func(rest []byte) (int, error) {
 		p, n, err := primitive(rest)
 		*l = append(*l, p)
 		return n, err

@@ -23,10 +23,11 @@ const module = "github.com/patchbay-sdn/patchbay/"
 var mayImport = map[string][]string{
 	"openflow":           {},
 	"oslo/config":        {},
-	"oslo/messaging":     {},
+	"oslo/messaging":     {"internal/rawjson"},
+	"internal/rawjson":   {},
 	"internal/tables":    {},
 	"internal/options":   {"oslo/config", "oslo/messaging"},
-	"internal/neutron":   {"oslo/messaging"},
+	"internal/neutron":   {"oslo/messaging", "internal/rawjson"},
 	"internal/ovsdb":     {},
 	"internal/fake":      {"openflow"},
 	"internal/script":    {},

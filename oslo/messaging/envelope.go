@@ -16,7 +16,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/patchbay-sdn/patchbay/oslo/messaging/internal/rawjson"
+	"github.com/patchbay-sdn/patchbay/internal/rawjson"
 )
 
 // wire is a decoded message: a request or a reply. Byte slices may alias the received body.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/patchbay-sdn/patchbay/oslo/messaging/internal/rawjson"
+	"github.com/patchbay-sdn/patchbay/internal/rawjson"
 )
 
 // ErrClosed is what calls on a closed Client, and calls that Close interrupts, end with.

@@ -17,6 +17,14 @@ func String(raw []byte) (string, error) {
 	return string(s), err
 }
 
+// Text decodes the string that b begins with, and returns its length as well; null gives "".
+func Text(b []byte) (s string, n int, err error) {
+	if n, err = Skip(b); err == nil {
+		s, err = String(b[:n])
+	}
+	return s, n, err
+}
+
 // Unquote decodes a JSON string into bytes that may alias raw. Invalid UTF-8 and lone surrogates become U+FFFD, as in
 // encoding/json.
 func Unquote(raw []byte) ([]byte, error) {

@@ -155,3 +155,20 @@ func FuzzString(f *testing.F) {
 		}
 	})
 }
+
+// TestText: as encoding/json has it.
+func TestText(t *testing.T) {
+	for _, in := range []string{`"Port"`, `""`, `"a\"b"`, `"\u00e9\n"`, `"é"`, `null`, `1`, `{}`, `true`, "\"a\x01\"", "\"\xff\"", `"\x"`, `"`, ``} {
+		got, n, err := Text([]byte(in))
+		var want string
+		if wantErr := json.Unmarshal([]byte(in), &want); (err == nil) != (wantErr == nil) {
+			t.Errorf("%q: %v, encoding/json says %v", in, err, wantErr)
+		} else if err == nil && (got != want || n != len(in)) {
+			t.Errorf("%q: %q of %d bytes, want %q", in, got, n, want)
+		}
+	}
+	in := []byte(`"versioned_object" , "rest"`)
+	if allocs := testing.AllocsPerRun(100, func() { _, _, _ = Text(in) }); allocs > 1 {
+		t.Errorf("%v allocations", allocs)
+	}
+}
