@@ -27,6 +27,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/observe"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
 	"github.com/patchbay-sdn/patchbay/internal/qos"
+	"github.com/patchbay-sdn/patchbay/internal/runner"
 	"github.com/patchbay-sdn/patchbay/internal/snapshot"
 	"github.com/patchbay-sdn/patchbay/internal/trunk"
 	"github.com/patchbay-sdn/patchbay/internal/world"
@@ -173,7 +174,7 @@ func (h *crashHistory) prepare(a *Agent) {
 	if h.ready != nil {
 		h.ready(a)
 	}
-	if a.contained.probe == nil { // else panics are injected, and extensions answer now one thing and now another
+	if a.cfg.probe.f == nil { // else panics are injected, and extensions answer now one thing and now another
 		watchGate(h.t, a)
 	}
 	h.says = watchAgent(a, h.says)
@@ -196,10 +197,10 @@ func startAgent(t *testing.T, cfg world.Config, ovs *fakeOVS, l *life, connect f
 	sw := ovs.session(l)
 	a, err := New(Config{
 		Host: "hv1", ReportInterval: 30 * time.Second, PortsPerReport: 20, Log: log, World: cfg, Snapshot: file, Extensions: more,
-		Configurations: ofAgent(cfg),
-		Settings:       pipeline.Settings{DatapathType: "netdev", MACTableSize: 50000, VXLANPort: 4789, DontFragment: true},
-		Notifier:       observe.NewNotifier(func(string) string { return "" }, 1),
-		Link:           Supervised(func(ctx context.Context, bridge string) (*openflow.Conn, error) { return ovs.dial(ctx, l, bridge) }),
+		Configurations: ofAgent(cfg), probe: &probe{}, Progress: func(Progress) {},
+		Settings: pipeline.Settings{DatapathType: "netdev", MACTableSize: 50000, VXLANPort: 4789, DontFragment: true},
+		Notifier: observe.NewNotifier(func(string) string { return "" }, 1),
+		Link:     runner.Supervised(func(ctx context.Context, bridge string) (*openflow.Conn, error) { return ovs.dial(ctx, l, bridge) }),
 	}, sw, func(onEvent func(messaging.Event)) (Broker, error) { return connect(onEvent), nil })
 	if err != nil {
 		t.Fatal(err)
@@ -359,7 +360,7 @@ func described(o *fakeOVS, vlans map[uint16]string) map[string]bool {
 
 func vlansOf(a *Agent) map[uint16]string {
 	out := map[uint16]string{}
-	for _, s := range a.world.Segments.All() {
+	for _, s := range a.world().Segments.All() {
 		out[s.VLAN] = s.Key.String()
 	}
 	return out
