@@ -5,17 +5,16 @@ package core
 import (
 	"errors"
 	"log/slog"
-	"net/netip"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/dataplane"
+	"github.com/patchbay-sdn/patchbay/internal/effect"
+	"github.com/patchbay-sdn/patchbay/internal/fake"
 	"github.com/patchbay-sdn/patchbay/internal/gate"
-	"github.com/patchbay-sdn/patchbay/internal/inspect"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
-	"github.com/patchbay-sdn/patchbay/internal/observe"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/pace"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
@@ -28,23 +27,23 @@ import (
 
 // TestWorkThatLanded: whatever becomes of an outcome, its work is over.
 func TestWorkThatLanded(t *testing.T) {
-	a, _, _ := filtering(t, &cloud{}, nil, 0)
+	a, _ := filtering(t, &cloud{}, nil, 0)
 	a.report.inFlight, a.memory.saving = true, true
 	if now := time.Now(); !a.database.Probe(now) || a.database.Probe(now) {
 		t.Error("not one probe at a time")
 	}
 	fly(a)
-	a.landed(reported{})
-	a.landed(&dataplane.Round{})
-	a.landed(saved{})
-	a.landed(databaseAsked{})
+	a.landed(effect.StateReported{})
+	a.landed(effect.Applied{Round: &dataplane.Round{}})
+	a.landed(effect.Saved{})
+	a.landed(effect.DatabaseAsked{})
 	if a.report.inFlight || a.dataplane.InFlight() || a.memory.saving || !a.database.Probe(time.Now()) {
 		t.Error("something is still on its way")
 	}
 }
 
 // asks has the ledger of an agent ask about something, and returns the call.
-func asks(a *Agent, o pull.Owner, known bool, ids ...string) pull.Batch {
+func asks(a *host, o pull.Owner, known bool, ids ...string) pull.Batch {
 	var needs []pull.Need
 	for _, id := range ids {
 		needs = append(needs, pull.Need{Key: pull.Key{Owner: o, Kind: neutron.KindSecurityGroup, ID: id}, Known: known})
@@ -55,32 +54,31 @@ func asks(a *Agent, o pull.Owner, known bool, ids ...string) pull.Batch {
 
 // TestAbandonedEvents: what an event leaves undone is due again.
 func TestAbandonedEvents(t *testing.T) {
-	a, _, batch := filtering(t, &cloud{}, nil, 2)
+	a, batch := filtering(t, &cloud{}, nil, 2)
 	a.versions = neutron.Versions{neutron.KindPort: "1.7", neutron.KindSecurityGroup: "1.5"}
 	a.started, a.switchUp = true, true
 	a.world.Switch(batch)
 	a.world.Settle()
-	ctx := t.Context()
 	a.pulls.Set(a.needs())
 	calls := a.pulls.Next(a.world.Now(), time.Now(), false)
 	if len(calls) != 1 || len(calls[0].IDs) != 2 || len(a.pulls.Next(0, time.Now(), false)) != 0 {
 		t.Fatalf("calls %+v", calls)
 	}
-	a.abandon(ctx, pulled{batch: calls[0]})
+	a.abandon(effect.Pulled{Batch: calls[0]})
 	if s := a.pulls.Stats(pull.Ports); s != (pull.Stats{Needed: 2, Failing: 2}) {
 		t.Errorf("asked again: %+v", s)
 	}
-	if a.pullMissing(ctx); a.wakeAt.IsZero() || a.pulls.InFlight() != 0 {
-		t.Errorf("wakes at %v", a.wakeAt)
+	if a.pullMissing(); a.turn.wakeAt.IsZero() || a.pulls.InFlight() != 0 {
+		t.Errorf("wakes at %v", a.turn.wakeAt)
 	}
-	a.wakeAt = time.Time{}
-	a.abandon(ctx, portsReported{batch: report.Batch{Update: neutron.DeviceUpdate{Up: []string{"p0"}, Down: []string{"p1"}}}})
-	if a.reportPorts(ctx); !slices.Equal(a.reports.Due(), calls[0].IDs) || a.reports.Stats().InFlight > 0 || a.wakeAt.IsZero() {
-		t.Errorf("due %v, %+v, wakes at %v", a.reports.Due(), a.reports.Stats(), a.wakeAt)
+	a.turn.wakeAt = time.Time{}
+	a.abandon(effect.PortsReported{Batch: report.Batch{Update: neutron.DeviceUpdate{Up: []string{"p0"}, Down: []string{"p1"}}}})
+	if a.reportPorts(); !slices.Equal(a.reports.Due(), calls[0].IDs) || a.reports.Stats().InFlight > 0 || a.turn.wakeAt.IsZero() {
+		t.Errorf("due %v, %+v, wakes at %v", a.reports.Due(), a.reports.Stats(), a.turn.wakeAt)
 	}
 	a = obeying(t, nil)
 	a.memory.stale = false
-	a.abandon(ctx, saved{})
+	a.abandon(effect.Saved{})
 	if !a.memory.stale {
 		t.Error("what was not saved is not saved again")
 	}
@@ -89,17 +87,17 @@ func TestAbandonedEvents(t *testing.T) {
 		return a.zones.Next(time.Now().Add(time.Minute))
 	}
 	lists()
-	a.abandon(ctx, connectionsListed{found: []zones.Connections{{Zone: 7}}})
+	a.abandon(effect.ConnectionsListed{Found: []zones.Connections{{Zone: 7}}})
 	if got := lists(); !slices.Equal(got, []uint16{7, 8}) {
 		t.Errorf("a listing that was given up: zones %v are listed next", got)
 	}
-	a.abandon(ctx, connectionsReleased{})
+	a.abandon(effect.ConnectionsReleased{})
 	if got := lists(); len(got) == 0 {
 		t.Error("a release that was given up runs on")
 	}
-	c, k := &a.extensions.calls, callKey{key: greet{}}
+	c, k := &a.extensions.calls, effect.CallKey{Key: greet{}}
 	c.running[k] = true
-	a.abandon(ctx, called{callKey: k})
+	a.abandon(effect.Called{CallKey: k})
 	if _, runs := c.running[k]; runs || c.retries[k].Failed != 1 {
 		t.Errorf("%v", c)
 	}
@@ -107,49 +105,48 @@ func TestAbandonedEvents(t *testing.T) {
 
 // TestAbandonedBridges: nobody knows what the switch has, so the connection goes and a new one tells.
 func TestAbandonedBridges(t *testing.T) {
-	a, _, _ := filtering(t, &cloud{}, nil, 0)
-	ctx := t.Context()
+	a, _ := filtering(t, &cloud{}, nil, 0)
 	conn, other := &hung{}, &hung{}
 	read := func() {
 		a.dataplane.Linked("br-int", conn, nil, time.Now())
 		a.dataplane.Read(dataplane.Reading{Bridge: "br-int", Conn: conn}, time.Now())
-		conn.closed = false
+		a.turn.effects = nil
 	}
 	known := func() bool { return a.dataplane.Bridge("br-int").Known }
 	read()
-	a.abandon(ctx, dataplane.Reading{Bridge: "br-int", Conn: other})
-	if conn.closed || !known() {
+	a.abandon(effect.FlowsRead{Reading: dataplane.Reading{Bridge: "br-int", Conn: other}})
+	if a.closes(conn) || !known() {
 		t.Error("the dump of an earlier connection counts")
 	}
-	a.abandon(ctx, dataplane.Reading{Bridge: "br-int", Conn: conn})
-	if !conn.closed || known() {
+	a.abandon(effect.FlowsRead{Reading: dataplane.Reading{Bridge: "br-int", Conn: conn}})
+	if !a.closes(conn) || known() {
 		t.Error("the bridge is taken as known")
 	}
 	read()
-	a.abandon(ctx, observed{bridge: "br-int"})
+	a.abandon(effect.FlowsChanged{Bridge: "br-int"})
 	if len(a.dataplane.ToRead(time.Now())) != 1 {
 		t.Error("reports that were lost are not noted")
 	}
 	read()
-	a.abandon(ctx, &dataplane.Round{Bundles: []dataplane.Bundle{{Bridge: "br-int", Conn: other, Zones: map[uint16]bool{3: true}}}})
-	if conn.closed || !known() || !a.zones.TakeChanged()[3] {
+	a.abandon(effect.Applied{Round: &dataplane.Round{Bundles: []dataplane.Bundle{{Bridge: "br-int", Conn: other, Zones: map[uint16]bool{3: true}}}}})
+	if a.closes(conn) || !known() || !a.zones.TakeChanged()[3] {
 		t.Errorf("%+v", a.zones)
 	}
-	a.receive(ctx, &dataplane.Round{Err: errors.New("broken"), Bundles: []dataplane.Bundle{{Bridge: "br-int", Conn: conn}}})
-	if !conn.closed || known() {
-		t.Errorf("closed %v, known %v", conn.closed, known())
+	a.receive(effect.Applied{Round: &dataplane.Round{Err: errors.New("broken"), Bundles: []dataplane.Bundle{{Bridge: "br-int", Conn: conn}}}})
+	if !a.closes(conn) || known() {
+		t.Errorf("not closed, or known %v", known())
 	}
 }
 
 // TestMessagesThatWereLost: everything is checked again, soon and then ever more rarely, and soon again after some peace.
 func TestMessagesThatWereLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, _, _ := filtering(t, &cloud{}, nil, 0)
+		a, _ := filtering(t, &cloud{}, nil, 0)
 		c := culprit{name: "messages that were lost"}
-		a.abandon(t.Context(), &messaging.Message{Topic: "t"})
+		a.abandon(effect.Message{Message: &messaging.Message{Topic: "t"}})
 		first := a.resyncing.at
-		if first.IsZero() || time.Until(first) > pace.Shortest || !a.wakeAt.Equal(first) {
-			t.Errorf("checked in %v, wakes in %v", time.Until(first), time.Until(a.wakeAt))
+		if first.IsZero() || time.Until(first) > pace.Shortest || !a.turn.wakeAt.Equal(first) {
+			t.Errorf("checked in %v, wakes in %v", time.Until(first), time.Until(a.turn.wakeAt))
 		}
 		for range 8 {
 			a.missed()
@@ -163,11 +160,12 @@ func TestMessagesThatWereLost(t *testing.T) {
 			t.Errorf("checked after %v, although it goes on", wait)
 		}
 		time.Sleep(time.Until(a.contained.retries[c].At) + peace + 1)
+		a.turn.now = time.Now()
 		a.missed()
 		if n := a.contained.retries[c].Failed; n != 1 {
 			t.Errorf("%d failures after some peace", n)
 		}
-		if nameOf(&messaging.Message{Topic: "t"}) != "a message of topic t" || nameOf(saved{}) != "agent.saved" {
+		if nameOf(effect.Message{Message: &messaging.Message{Topic: "t"}}) != "a message of topic t" || nameOf(effect.Saved{}) != "effect.Saved" {
 			t.Error("names of events")
 		}
 	})
@@ -175,7 +173,7 @@ func TestMessagesThatWereLost(t *testing.T) {
 
 // TestRowsThatCouldNotBeTaken: the view moves on all the same, and everything is compiled again.
 func TestRowsThatCouldNotBeTaken(t *testing.T) {
-	a, _, batch := filtering(t, &cloud{}, nil, 1)
+	a, batch := filtering(t, &cloud{}, nil, 1)
 	a.rowsLost(batch)
 	if !a.started || !a.switchUp || a.world.View.BridgeByName("br-int") == nil || len(a.world.Settle()) == 0 {
 		t.Error("the rows are not there")
@@ -188,29 +186,29 @@ func TestRowsThatCouldNotBeTaken(t *testing.T) {
 }
 
 // tunnelHost is a core with two networks, one of them in tunnels.
-func tunnelHost(t *testing.T, l2population bool) *Core {
+func tunnelHost(t *testing.T, l2population bool) *host {
 	t.Helper()
 	two := fake.TwoNetworks(l2population)
 	a := New(Config{Host: "hv1", Log: slog.New(slog.DiscardHandler), Recorder: &Recorder{}, World: two.Config()}, nil, time.Now())
 	a.started, a.switchUp = true, true
 	two.Fill(a.world)
-	return a
+	return &host{Core: a}
 }
 
 // TestReasonsAndProgress: what is missing is said, one by one, until nothing is.
 func TestReasonsAndProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := tunnelHost(t, true)
-		reasons := func() []string { s := a.status(); return s.Reasons }
+		reasons := func() []string { s := a.Look(time.Now()).Status(); return s.Reasons }
 		say := func(part string, want bool) {
 			t.Helper()
-			if got := reasons(); has(got, part) != want {
+			if got := reasons(); hasPart(got, part) != want {
 				t.Errorf("%q in %q: %v", part, got, !want)
 			}
 		}
 		waits := func(part string, want bool) { // of anything, not only of being in sync
 			t.Helper()
-			if got, _ := gate.Details(gate.Blockers(a.facts(time.Now(), gate.All)), gate.All); has(got, part) != want {
+			if got, _ := gate.Details(gate.Blockers(a.facts(time.Now(), gate.All)), gate.All); hasPart(got, part) != want {
 				t.Errorf("waits for %q in %q: %v", part, got, !want)
 			}
 		}
@@ -310,7 +308,7 @@ func TestReasonsAndProgress(t *testing.T) {
 		if !a.open(gate.Idle) {
 			t.Error("not idle at the end")
 		}
-		if owner, _, ok := a.Why("br-none", someFlow(t).Key()); ok || owner != (world.Object{}) {
+		if owner, _, ok := a.Look(time.Now()).Why("br-none", someFlow(t).Key()); ok || owner != (world.Object{}) {
 			t.Error("a bridge that is not ours has a reason")
 		}
 	})

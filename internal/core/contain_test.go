@@ -3,22 +3,17 @@
 package core
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"maps"
-	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/conntrack"
 	"github.com/patchbay-sdn/patchbay/internal/dataplane"
+	"github.com/patchbay-sdn/patchbay/internal/effect"
 	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/inspect"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
@@ -32,7 +27,7 @@ import (
 
 // A push that deletes a port and a look at connections may come in one batch, before anything is worked out.
 func TestADeletedPortAndItsConnections(t *testing.T) {
-	a, _, batch := filtering(t, &cloud{}, &tracker{}, 1)
+	a, batch := filtering(t, &cloud{}, &tracker{}, 1)
 	a.versions = neutron.Versions{neutron.KindPort: "1.7", neutron.KindSecurityGroup: "1.5"}
 	a.started, a.switchUp = true, true
 	a.world.Switch(batch)
@@ -41,13 +36,13 @@ func TestADeletedPortAndItsConnections(t *testing.T) {
 	if !a.world.Filtered(p) {
 		t.Fatalf("p0 is %s: %s", p.Wiring.State, p.Wiring.Reason)
 	}
-	a.receive(t.Context(), &messaging.Message{Topic: "neutron-vo-Port-1.7", Method: "push", Args: []byte(
-		`{"event_type":"deleted","resource_list":[{"versioned_object.name":"Port","versioned_object.data":{"id":"p0"}}]}`)})
+	a.receive(effect.Message{Message: &messaging.Message{Topic: "neutron-vo-Port-1.7", Method: "push", Args: []byte(
+		`{"event_type":"deleted","resource_list":[{"versioned_object.name":"Port","versioned_object.data":{"id":"p0"}}]}`)}})
 	if p.Details != nil {
 		t.Fatal("not deleted")
 	}
 	ip := netip.MustParseAddr("10.0.0.1")
-	a.receive(t.Context(), connectionsListed{found: []zones.Connections{{Zone: p.Wiring.VLAN, List: []conntrack.Connection{{Src: ip, Dst: ip, Protocol: 6}}}}})
+	a.receive(effect.ConnectionsListed{Found: []zones.Connections{{Zone: p.Wiring.VLAN, List: []conntrack.Connection{{Src: ip, Dst: ip, Protocol: 6}}}}})
 	if n := a.seen.totals.Panics; n != 0 {
 		t.Errorf("%d panics: %+v", n, a.quarantined())
 	}
@@ -71,7 +66,7 @@ func (r *refusing) Compile(o world.Object, want *pipeline.Want) {
 // An error of an extension leaves its last part of an object in force, and does not hold up what others want of it. So does an error of
 // the core.
 func TestAnExtensionThatCannotExpressItsPart(t *testing.T) {
-	a, _, batch := filtering(t, &cloud{}, nil, 2)
+	a, batch := filtering(t, &cloud{}, nil, 2)
 	x := &refusing{w: a.world, value: 0x0800}
 	a.extensions.Set = extension.Set{a.guard(extension.NewMember(x))}
 	a.versions = neutron.Versions{neutron.KindPort: "1.7", neutron.KindSecurityGroup: "1.5"}
@@ -81,9 +76,8 @@ func TestAnExtensionThatCannotExpressItsPart(t *testing.T) {
 	port := world.Object{Kind: world.KindPort, ID: "p0"}
 	b := a.dataplane
 	flows := b.Flows(port)
-	shown, err := withLoop(t, a, func(ctx context.Context) ([]inspect.Flow, error) { return a.Flows(ctx, "br-int") })
-	if err != nil || !slices.ContainsFunc(shown, func(f inspect.Flow) bool { return f.Owner == port.String() && f.Reason == "marked" }) {
-		t.Errorf("%v: the reason of an extension's flow is not shown: %+v", err, shown)
+	if shown := shownFlows(a); !slices.ContainsFunc(shown, func(f inspect.Flow) bool { return f.Owner == port.String() && f.Reason == "marked" }) {
+		t.Errorf("the reason of an extension's flow is not shown: %+v", shown)
 	}
 	x.value = 0x10000 // does not fit
 	a.contained.turn++
@@ -151,12 +145,12 @@ func TestAnswersFromBeforeAnExtensionFailed(t *testing.T) {
 // The same panic reads the same, so that the log has it once.
 func TestFramesOfAPanic(t *testing.T) {
 	at := func() string {
-		var p *panicked
-		err := trying(nil, "", func() error { panic(errors.New("oops")) })
+		var p *effect.Panic
+		err := effect.Try(nil, "", func() error { panic(errors.New("oops")) })
 		if !errors.As(err, &p) {
 			t.Fatal(err)
 		}
-		return p.where
+		return p.Where
 	}
 	var all []string
 	for range 2 {
@@ -166,9 +160,9 @@ func TestFramesOfAPanic(t *testing.T) {
 		t.Errorf("%q", all)
 	}
 	var log strings.Builder
-	a := &Agent{log: slog.New(slog.NewTextHandler(&log, nil)), repeats: repeats{every: time.Hour}}
+	a := New(Config{Log: slog.New(slog.NewTextHandler(&log, nil)), Recorder: &Recorder{}}, nil, time.Now())
 	for range 10 {
-		a.tally(culprit{name: "thing"}, trying(nil, "", func() error { panic("oops") }))
+		a.tally(culprit{name: "thing"}, effect.Try(nil, "", func() error { panic("oops") }))
 	}
 	if n := strings.Count(log.String(), "panic recovered"); n != 1 || a.seen.totals.Panics != 10 {
 		t.Errorf("%d lines, %d counted:\n%s", n, a.seen.totals.Panics, &log)

@@ -3,14 +3,8 @@
 package core
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"log/slog"
 	"net/netip"
 	"slices"
-	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,37 +12,29 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/conntrack"
 	"github.com/patchbay-sdn/patchbay/internal/dataplane"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
-	"github.com/patchbay-sdn/patchbay/internal/observe"
-	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
 	"github.com/patchbay-sdn/patchbay/internal/world"
-	sim "github.com/patchbay-sdn/patchbay/lab/sim/region"
 	"github.com/patchbay-sdn/patchbay/openflow"
-	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
 
 // settle has an agent take everything that has happened, outside its loop.
-func settle(t *testing.T, a *Agent) {
+func settle(t *testing.T, a *host) {
 	t.Helper()
 	for {
 		for _, o := range a.world.Settle() {
 			a.compile(o)
 		}
-		a.pullMissing(t.Context())
-		a.reportPorts(t.Context())
-		a.work.Wait()
-		events := a.inbox.take()
-		if len(events) == 0 {
+		a.turn.begin(time.Now())
+		a.pullMissing()
+		a.reportPorts()
+		if a.carryOut(t) == 0 {
 			return
-		}
-		for _, e := range events {
-			a.receive(t.Context(), e)
 		}
 	}
 }
 
 // obeyed tells an agent that its bridge has exactly what is wanted.
-func obeyed(a *Agent) {
+func obeyed(a *host) {
 	var have []openflow.Entry
 	for _, o := range a.world.Everything() {
 		for _, f := range pipeline.Compile(a.world, &a.cfg.Settings, o).Flows {
@@ -59,7 +45,7 @@ func obeyed(a *Agent) {
 }
 
 // hasFlows tells an agent that one of its bridges has flows. It is connected to it if it is not yet.
-func hasFlows(a *Agent, name string, flows []openflow.Entry) {
+func hasFlows(a *host, name string, flows []openflow.Entry) {
 	if !a.dataplane.Bridge(name).Connected {
 		a.dataplane.Linked(name, obedient{}, nil, time.Now())
 	}
@@ -67,7 +53,7 @@ func hasFlows(a *Agent, name string, flows []openflow.Entry) {
 }
 
 // rowsWritten tells an agent that all rows of what has its flows are as wanted.
-func rowsWritten(a *Agent) {
+func rowsWritten(a *host) {
 	a.dataplane.Contain = func(world.Object, func()) bool { return true }
 	a.dataplane.Next(dataplane.Input{View: a.world.View, Connected: true, Unflushed: a.unflushedZone}, time.Now())
 	a.dataplane.Landed()
@@ -76,7 +62,7 @@ func rowsWritten(a *Agent) {
 
 func TestAPortThatTheServerPutDownIsReportedAgain(t *testing.T) {
 	c := &cloud{}
-	a, _, batch := filtering(t, c, nil, 1)
+	a, batch := filtering(t, c, nil, 1)
 	a.versions = neutron.Versions{neutron.KindPort: "1.7", neutron.KindSecurityGroup: "1.5"}
 	a.started, a.switchUp = true, true
 	a.world.Switch(batch)
@@ -87,15 +73,7 @@ func TestAPortThatTheServerPutDownIsReportedAgain(t *testing.T) {
 	obeyed(a)
 	push := func(revision int, status string) {
 		t.Helper()
-		data := cloudPort("p0", revision, status)
-		body := map[string]any{}
-		if err := answer(data, nil, &body); err != nil {
-			t.Fatal(err)
-		}
-		p := &neutron.Push{Kind: neutron.KindPort, Event: neutron.Updated, Objects: make([]neutron.Primitive, 1)}
-		if err := answer(primitive(neutron.KindPort, body), nil, &p.Objects[0]); err != nil {
-			t.Fatal(err)
-		}
+		p := &neutron.Push{Kind: neutron.KindPort, Event: neutron.Updated, Objects: []neutron.Primitive{told(t, neutron.KindPort, cloudPort("p0", revision, status))}}
 		if err := a.world.Push(p, time.Now()); err != nil {
 			t.Fatal(err)
 		}
@@ -122,7 +100,7 @@ func TestAPortThatTheServerPutDownIsReportedAgain(t *testing.T) {
 func TestConnectionTrackingIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ct := &tracker{began: time.Now()}
-		a, _, batch := filtering(t, &cloud{}, ct, 2)
+		a, batch := filtering(t, &cloud{}, ct, 2)
 		a.versions = neutron.Versions{neutron.KindPort: "1.7", neutron.KindSecurityGroup: "1.5"}
 		a.started = true
 		batch.Ports[0].New.OtherConfig = nil // nothing says that its network had VLAN 1
@@ -147,11 +125,10 @@ func TestConnectionTrackingIsTold(t *testing.T) {
 		ct.marked = []conntrack.Connection{refused, allowed}
 		a.zones.Committed(map[uint16]bool{1: true}, time.Now())
 		for range 100 {
-			a.listConnections(t.Context())
-			a.work.Wait()
-			for _, e := range a.inbox.take() {
-				a.receive(t.Context(), e)
-			}
+			a.turn.begin(time.Now())
+			a.listConnections()
+			a.carryOut(t)
+			a.carryOut(t) // a listing is followed by a release
 			time.Sleep(100 * time.Millisecond)
 		}
 		if !slices.Equal(ct.released, []conntrack.Connection{allowed}) {
@@ -181,7 +158,7 @@ func TestWhatIsFoundOnTheBridge(t *testing.T) {
 		flows  []string
 		closed bool
 	}{{nil, true}, {[]string{drop}, true}, {[]string{open}, false}, {[]string{high}, true}, {[]string{high, open}, false}, {[]string{normal}, true}} {
-		a, _, _ := filtering(t, &cloud{}, nil, 0)
+		a, _ := filtering(t, &cloud{}, nil, 0)
 		var entries []openflow.Entry
 		for _, f := range c.flows {
 			entries = append(entries, entry(f))

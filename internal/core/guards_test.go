@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/dataplane"
+	"github.com/patchbay-sdn/patchbay/internal/effect"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
@@ -20,7 +21,7 @@ import (
 )
 
 // obedient is a bridge that takes everything.
-type obedient struct{ Conn }
+type obedient struct{ effect.Conn }
 
 func (obedient) Commit(context.Context, []openflow.Message) error { return nil }
 func (obedient) Send(context.Context, []openflow.Message) error   { return nil }
@@ -37,9 +38,9 @@ func (r rowsOf) CommitAll(_ context.Context, txs []*ovsdb.Tx) (ovsdb.Result, []e
 }
 
 // obeying is an agent whose bridge has everything that two wired ports want.
-func obeying(t *testing.T, ct Conntrack) *Agent {
+func obeying(t *testing.T, ct *tracker) *host {
 	t.Helper()
-	a, _, batch := filtering(t, &cloud{}, ct, 2)
+	a, batch := filtering(t, &cloud{}, ct, 2)
 	a.versions = neutron.Versions{neutron.KindPort: "1.7", neutron.KindSecurityGroup: "1.5"}
 	a.started, a.switchUp = true, true
 	a.world.Close()
@@ -50,7 +51,7 @@ func obeying(t *testing.T, ct Conntrack) *Agent {
 }
 
 // sent makes one round and tells how many flows of each port were changed.
-func sent(t *testing.T, a *Agent, db dataplane.Committer) map[string]int {
+func sent(t *testing.T, a *host, db dataplane.Committer) map[string]int {
 	t.Helper()
 	count := map[string]int{}
 	for _, b := range makeRound(t, a, db).Bundles {
@@ -64,11 +65,14 @@ func sent(t *testing.T, a *Agent, db dataplane.Committer) map[string]int {
 }
 
 // makeRound makes one round.
-func makeRound(t *testing.T, a *Agent, db dataplane.Committer) *dataplane.Round {
+func makeRound(t *testing.T, a *host, db dataplane.Committer) *dataplane.Round {
 	t.Helper()
+	a.turn.begin(time.Now())
 	r := a.nextRound(time.Now())
-	io := a.switchIO()
-	io.Rows = db
+	io := dataplane.Switch{Rows: db}
+	if a.ct != nil {
+		io.Zones = a.ct
+	}
 	r.Run(t.Context(), io)
 	a.dataplane.Landed()
 	a.applied(r)
@@ -76,16 +80,13 @@ func makeRound(t *testing.T, a *Agent, db dataplane.Committer) *dataplane.Round 
 }
 
 // rowsRefused tells an agent that the rows of an object were.
-func rowsRefused(a *Agent, o world.Object) {
+func rowsRefused(a *host, o world.Object) {
 	a.dataplane.Done(&dataplane.Round{Owners: []world.Object{o}, RowErrs: []error{errors.New("refused")}}, time.Now())
 }
 
-func pushDeleted(t *testing.T, a *Agent, id string) {
+func pushDeleted(t *testing.T, a *host, id string) {
 	t.Helper()
-	p := &neutron.Push{Kind: neutron.KindPort, Event: neutron.Deleted, Objects: make([]neutron.Primitive, 1)}
-	if err := answer(primitive(neutron.KindPort, map[string]any{"id": id}), nil, &p.Objects[0]); err != nil {
-		t.Fatal(err)
-	}
+	p := &neutron.Push{Kind: neutron.KindPort, Event: neutron.Deleted, Objects: []neutron.Primitive{told(t, neutron.KindPort, map[string]any{"id": id})}}
 	if err := a.world.Push(p, time.Now()); err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +182,7 @@ func TestAPortWaitsForItsZone(t *testing.T) {
 		if n := len(ct.calls); n < 5 || n > 30 {
 			t.Errorf("tried %d times in 100 s", n)
 		}
-		if s := a.status(); !slices.ContainsFunc(s.Reasons, func(r string) bool { return strings.Contains(r, "zone 1 was not flushed") }) {
+		if s := a.Look(time.Now()).Status(); !slices.ContainsFunc(s.Reasons, func(r string) bool { return strings.Contains(r, "zone 1 was not flushed") }) {
 			t.Errorf("status does not say what the ports wait for: %q", s.Reasons)
 		}
 		ct.broken = false

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/conntrack"
+	"github.com/patchbay-sdn/patchbay/internal/effect"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/observe"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
@@ -30,12 +31,12 @@ func (l *limits) SetLimits(_ context.Context, want map[uint16]uint32, prune bool
 }
 
 // limited makes an agent with one port in one network. Step does what a turn of the loop does for limits, and gives the round.
-func limited(t *testing.T, limit uint32, l *limits) (a *Agent, log *logBuffer, step func() string) {
+func limited(t *testing.T, limit uint32, l *limits) (a *host, log *logBuffer, step func() string) {
 	t.Helper()
-	a, _, batch := filtering(t, &cloud{}, nil, 1)
+	a, batch := filtering(t, &cloud{}, nil, 1)
 	log = &logBuffer{}
-	a.log = slog.New(observe.NewLogger(log, slog.LevelInfo).Handler())
-	a.cfg.Limits, a.cfg.ConntrackLimit, a.limits = l, limit, zones.NewLimits(limit)
+	a.log.Logger = slog.New(observe.NewLogger(log, slog.LevelInfo).Handler())
+	a.cfg.Limits, a.cfg.ConntrackLimit, a.limits = l != nil, limit, zones.NewLimits(limit)
 	a.versions = neutron.Versions{neutron.KindPort: "1.7", neutron.KindSecurityGroup: "1.5"}
 	a.started, a.switchUp = true, true
 	a.world.Switch(batch)
@@ -68,7 +69,7 @@ func TestLimitsFollowTheNetworks(t *testing.T) {
 	if got := step(); got != "" {
 		t.Errorf("again: %q", got)
 	}
-	a.bridgeLinked(t.Context(), linked{"br-int", Link{Conn: nil, Err: errors.New("gone")}})
+	a.bridgeLinked(effect.BridgeLinked{Bridge: "br-int", Err: errors.New("gone")})
 	if got := step(); got != "" {
 		t.Errorf("the switch is away: %q", got)
 	}

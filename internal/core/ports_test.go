@@ -3,7 +3,6 @@
 package core
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -12,34 +11,13 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/report"
 	"github.com/patchbay-sdn/patchbay/internal/world"
-	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
 
-// book is a server that notes which ports each report names.
-type book struct {
-	*cloud
-	up, down [][]string
-}
-
-func (b *book) Call(ctx context.Context, t messaging.Target, method string, args, result any) error {
-	if all, _ := args.(map[string]any); method == "update_device_list" {
-		b.mu.Lock()
-		for list, key := range map[*[][]string]string{&b.up: "devices_up", &b.down: "devices_down"} {
-			if ids := all[key].([]string); len(ids) > 0 {
-				*list = append(*list, ids)
-			}
-		}
-		b.mu.Unlock()
-	}
-	return b.cloud.Call(ctx, t, method, args, result)
-}
-
-// reportingAgent makes an agent before a book, with so many ports plugged in whose flows are in place, and so many in a report.
-func reportingAgent(t *testing.T, ports, perReport int) (*Agent, *book, *ovsdb.Batch) {
+// reportingAgent makes a core with so many ports plugged in whose flows are in place, and so many in a report.
+func reportingAgent(t *testing.T, ports, perReport int) (*host, *cloud, *ovsdb.Batch) {
 	t.Helper()
-	b := &book{cloud: &cloud{}}
-	a, _, batch := filtering(t, b.cloud, nil, ports)
-	a.broker, a.server = b, neutron.NewServer(b, "hv1")
+	b := &cloud{}
+	a, batch := filtering(t, b, nil, ports)
 	a.versions = neutron.Versions{neutron.KindPort: "1.7", neutron.KindSecurityGroup: "1.5"}
 	a.started, a.switchUp = true, true
 	a.reports = report.New(perReport, &a.resyncing.bucket)
@@ -106,7 +84,7 @@ func TestAPortOfAnotherBridgeIsReportedDown(t *testing.T) {
 		a, b, batch := reportingAgent(t, 3, 20)
 		if !wired {
 			a, b, batch = reportingAgent(t, 0, 20)
-			_, _, more := filtering(t, &cloud{}, nil, 3)
+			_, more := filtering(t, &cloud{}, nil, 3)
 			batch.Ports, batch.Interfaces = more.Ports, more.Interfaces
 			batch.Bridges[0].New.Ports = more.Bridges[0].New.Ports
 			to := moved(batch, "br-foreign")

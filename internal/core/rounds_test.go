@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/dataplane"
+	"github.com/patchbay-sdn/patchbay/internal/effect"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
@@ -28,7 +29,7 @@ func port(id string) world.Object { return world.Object{Kind: world.KindPort, ID
 
 // TestZonesOfARound: zones are looked at when their filters have changed, and flushed zones count.
 func TestZonesOfARound(t *testing.T) {
-	a, _, _ := filtering(t, &cloud{}, nil, 0)
+	a, _ := filtering(t, &cloud{}, nil, 0)
 	a.zones.Allocated(1)
 	a.zones.Allocated(2)
 	a.zones.Flushed(1, errors.New("no"), time.Now())
@@ -51,13 +52,14 @@ func TestZonesOfARound(t *testing.T) {
 func TestConditionsThatLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var buf logBuffer
-		log := slog.New(slog.NewTextHandler(&buf, nil))
 		lines := func() int { return strings.Count(buf.String(), "\n") }
-		r := repeats{every: time.Minute}
+		step := &turn{}
+		r := journal{Logger: slog.New(slog.NewTextHandler(&buf, nil)), turn: step, every: time.Minute}
 		say := func(msg, reason string, want int) {
 			t.Helper()
 			before := lines()
-			r.log(log, slog.LevelWarn, msg, "err", reason)
+			step.now = time.Now()
+			r.repeat(slog.LevelWarn, msg, "err", reason)
 			if got := lines() - before; got != want {
 				t.Errorf("%s because of %s: %d lines, want %d", msg, reason, got, want)
 			}
@@ -86,7 +88,7 @@ func TestConditionsThatLast(t *testing.T) {
 
 // TestAnswersAboutPorts: an answer ends the question, whatever it is; what was asked about is told, or due again.
 func TestAnswersAboutPorts(t *testing.T) {
-	a, _, batch := filtering(t, &cloud{}, nil, 3)
+	a, batch := filtering(t, &cloud{}, nil, 3)
 	a.started, a.switchUp = true, true
 	a.world.Switch(batch)
 	a.world.Settle()
@@ -108,20 +110,20 @@ func TestAnswersAboutPorts(t *testing.T) {
 			t.Errorf("%+v, %d wanted that fail", s, want)
 		}
 	}
-	a.pullEnded(pulled{batch: ask(), err: &messaging.RemoteError{Class: "KeyError"}})
+	a.pullEnded(effect.Pulled{Batch: ask(), Err: &messaging.RemoteError{Class: "KeyError"}})
 	failing(0)
 	b := ask()
 	if len(b.IDs) != 2 {
 		t.Errorf("asked by halves: %v", b.IDs)
 	}
-	a.pullEnded(pulled{batch: b, err: errors.New("nobody answers")})
+	a.pullEnded(effect.Pulled{Batch: b, Err: errors.New("nobody answers")})
 	a.pulls.Abandon()
 	failing(2)
 	// What can be read counts, also beside what cannot.
 	b = ask()
 	p0 := neutron.Port{ID: b.IDs[0]}
 	a.timelines.of[b.IDs[0]] = &timeline{}
-	a.pullEnded(pulled{batch: b, reply: reply{ports: []neutron.Port{p0}, unread: b.IDs}, err: errors.New("cannot be read")})
+	a.pullEnded(effect.Pulled{Batch: b, Reply: effect.Reply{Ports: []neutron.Port{p0}, Unread: b.IDs}, Err: errors.New("cannot be read")})
 	if a.timelines.of[b.IDs[0]].answered.IsZero() || !a.world.Port(b.IDs[0]).Answered || a.world.Port(b.IDs[1]).Answered || a.pulls.Stats(pull.Ports).Failing != 1 {
 		t.Errorf("%+v, %+v", a.world.Port(b.IDs[0]), a.pulls.Stats(pull.Ports))
 	}
@@ -129,7 +131,7 @@ func TestAnswersAboutPorts(t *testing.T) {
 
 // TestMessagesAreCounted, with what they are about.
 func TestMessagesAreCounted(t *testing.T) {
-	a, _, _ := filtering(t, &cloud{}, nil, 0)
+	a, _ := filtering(t, &cloud{}, nil, 0)
 	ip := netip.MustParseAddr("10.0.0.9")
 	for _, c := range []struct {
 		message any
@@ -145,7 +147,7 @@ func TestMessagesAreCounted(t *testing.T) {
 		{nil, "message without effect"},
 	} {
 		a.noteMessage(c.message)
-		events := a.recorder.events()
+		events := a.log.recorder.Events()
 		if got := events[len(events)-1].Text; got != c.text {
 			t.Errorf("%q, want %q", got, c.text)
 		}
@@ -158,13 +160,13 @@ func TestMessagesAreCounted(t *testing.T) {
 		t.Errorf("%d refused", a.seen.totals.FlowsRefused)
 	}
 	for err, want := range map[error]bool{nil: true, errors.New("no"): false} {
-		a.note(reported{err: err})
+		a.note(effect.StateReported{Err: err})
 		if a.seen.server.Up != want {
 			t.Errorf("after a report with %v the server is up: %v", err, a.seen.server.Up)
 		}
 	}
-	a.note(registered{releases: "21"})
-	a.note(notAlive{err: errors.New("nobody")})
+	a.note(effect.Registered{Releases: "21"})
+	a.note(effect.Registered{Err: errors.New("nobody")})
 	if s := a.seen.server; s.Up || s.Error != "nobody" {
 		t.Errorf("%+v", s)
 	}
@@ -172,7 +174,7 @@ func TestMessagesAreCounted(t *testing.T) {
 
 // TestPortsWithoutIsolation are counted when they are plugged in while the agent runs.
 func TestPortsWithoutIsolation(t *testing.T) {
-	a, _, batch := filtering(t, &cloud{}, nil, 3)
+	a, batch := filtering(t, &cloud{}, nil, 3)
 	a.world.Switch(batch)
 	plain := func(p *ovsdb.Port) *ovsdb.Port { c := *p; c.Tag = nil; return &c }
 	first, second, third := plain(batch.Ports[0].New), plain(batch.Ports[1].New), plain(batch.Ports[2].New)
@@ -216,8 +218,8 @@ func TestAResyncAsksForEverything(t *testing.T) {
 		}
 		a.resync()
 		at := a.resyncing.at
-		if time.Until(at) > spread || !a.wakeAt.Equal(at) {
-			t.Errorf("begins in %v, wakes in %v", time.Until(at), time.Until(a.wakeAt))
+		if time.Until(at) > spread || !a.turn.wakeAt.Equal(at) {
+			t.Errorf("begins in %v, wakes in %v", time.Until(at), time.Until(a.turn.wakeAt))
 		}
 		if a.resync(); !a.resyncing.at.Equal(at) {
 			t.Error("put off")
@@ -246,7 +248,7 @@ func TestAResyncAsksForEverything(t *testing.T) {
 
 // TestHeldRows: an object whose rows cannot be worked out is tried again for as long as it is wanted.
 func TestHeldRows(t *testing.T) {
-	a, _, _ := filtering(t, &cloud{}, nil, 0)
+	a, _ := filtering(t, &cloud{}, nil, 0)
 	a.contained.rows = map[world.Object]bool{port("a"): true, port("b"): true}
 	a.dataplane.Set(port("a"), pipeline.Want{Waiting: "x"})
 	a.stillUnsettled()
@@ -277,6 +279,6 @@ func TestRepeatedEvents(t *testing.T) {
 }
 
 // fly puts a round in flight.
-func fly(a *Agent) {
+func fly(a *host) {
 	a.dataplane.Next(dataplane.Input{View: a.world.View, Flush: []uint16{9}, Unflushed: a.unflushedZone}, time.Now())
 }

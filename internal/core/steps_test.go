@@ -5,11 +5,11 @@ package core
 import (
 	"errors"
 	"net/netip"
-	"os"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/patchbay-sdn/patchbay/internal/effect"
 	"github.com/patchbay-sdn/patchbay/internal/gate"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
@@ -64,7 +64,7 @@ func TestMessagesReachTheWorld(t *testing.T) {
 // TestTheDatabaseIsBack: what failed for want of it is tried at once.
 func TestTheDatabaseIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, _, _ := filtering(t, &cloud{}, nil, 0)
+		a, _ := filtering(t, &cloud{}, nil, 0)
 		a.heard(errors.New("x"))
 		if a.database.Open() {
 			t.Error("any error counts")
@@ -73,13 +73,13 @@ func TestTheDatabaseIsBack(t *testing.T) {
 		now := time.Now()
 		a.pulls.Done(asks(a, pull.Filters, false, "g"), pull.Result{}, now)
 		for range 9 {
-			a.extensions.calls.retries.Fail(callKey{key: greet{}}, now)
+			a.extensions.calls.retries.Fail(effect.CallKey{Key: greet{}}, now)
 		}
 		if !a.database.Open() || len(a.pulls.Next(0, now, false)) != 0 {
 			t.Error("not away")
 		}
 		a.heard(nil)
-		if len(a.pulls.Next(0, now, false)) != 1 || a.database.Open() || a.extensions.calls.retries.Waiting(callKey{key: greet{}}, now) {
+		if len(a.pulls.Next(0, now, false)) != 1 || a.database.Open() || a.extensions.calls.retries.Waiting(effect.CallKey{Key: greet{}}, now) {
 			t.Error("something still waits")
 		}
 	})
@@ -92,7 +92,7 @@ func TestZones(t *testing.T) {
 	if len(a.zones.TakeChanged()) != 0 {
 		t.Error("zones without connection tracking")
 	}
-	a = obeying(t, idleConntrack{})
+	a = obeying(t, &tracker{})
 	vlan := a.world.Port("p0").Wiring.VLAN
 	for _, o := range a.world.Objects() {
 		if o.Kind != world.KindPort && o.Kind != world.KindPeer {
@@ -180,32 +180,26 @@ type noRow struct{}
 
 func (noRow) Add(*ovsdb.Tx, *ovsdb.View) {}
 
-// idleConntrack has no connections.
-type idleConntrack struct{ Conntrack }
-
 // TestDoubtAndMemory: what is written down is not written again before something changes.
 func TestDoubtAndMemory(t *testing.T) {
 	a := obeying(t, nil)
-	a.cfg.Snapshot = t.TempDir() + "/snapshot"
+	a.cfg.Snapshot = true
 	obeyed(a)
 	settle(t, a)
 	rowsWritten(a)
 	if !a.open(gate.Complete) {
-		t.Fatalf("not in sync: %q", a.status().Reasons)
+		t.Fatalf("not in sync: %q", a.Look(time.Now()).Status().Reasons)
 	}
 	a.memory.stale = true
 	a.remember()
 	if a.memory.stale || !a.memory.saving {
 		t.Errorf("%+v", a.memory)
 	}
-	a.work.Wait()
-	for _, e := range a.inbox.take() {
-		a.receive(t.Context(), e)
-	}
+	a.carryOut(t)
 	if a.memory.stale || a.memory.saving {
 		t.Errorf("%+v", a.memory)
 	}
-	a.memorySaved(saved{errors.New("full")})
+	a.memorySaved(effect.Saved{Err: errors.New("full")})
 	if !a.memory.stale {
 		t.Error("what could not be written is not written again")
 	}
@@ -213,34 +207,32 @@ func TestDoubtAndMemory(t *testing.T) {
 
 // TestTheLastSnapshot: what changed shortly before the end is written down if all of it is known and nothing is being written.
 func TestTheLastSnapshot(t *testing.T) {
-	for name, change := range map[string]func(a *Agent){
-		"":                   func(*Agent) {},
-		"no file":            func(a *Agent) { a.cfg.Snapshot = "" },
-		"nothing changed":    func(a *Agent) { a.memory.stale = false },
-		"one is on its way":  func(a *Agent) { a.memory.saving = true },
-		"something is asked": func(a *Agent) { a.world.Doubt() },
+	for name, change := range map[string]func(a *host){
+		"":                   func(*host) {},
+		"no file":            func(a *host) { a.cfg.Snapshot = false },
+		"nothing changed":    func(a *host) { a.memory.stale = false },
+		"one is on its way":  func(a *host) { a.memory.saving = true },
+		"something is asked": func(a *host) { a.world.Doubt() },
 	} {
 		a := obeying(t, nil)
-		file := t.TempDir() + "/snapshot"
-		a.cfg.Snapshot = file
+		a.cfg.Snapshot = true
 		obeyed(a)
 		settle(t, a)
 		rowsWritten(a)
 		a.memory.stale = true
 		change(a)
-		a.rememberLast()
-		if _, err := os.Stat(file); (err == nil) != (name == "") {
-			t.Errorf("%q: %v", name, err)
+		if last := a.Last(time.Now()); (last != nil) != (name == "") {
+			t.Errorf("%q: %v", name, last)
 		}
 	}
 }
 
 // TestReadyNeedsSomethingKnown: an agent that was never in sync and has no snapshot is not ready.
 func TestReadyNeedsSomethingKnown(t *testing.T) {
-	a, _, batch := filtering(t, &cloud{}, nil, 1)
+	a, batch := filtering(t, &cloud{}, nil, 1)
 	a.started, a.switchUp = true, true
 	a.world.Switch(batch)
-	if a.facts(time.Now(), gate.All).Known || a.status().Ready {
+	if a.facts(time.Now(), gate.All).Known || a.Look(time.Now()).Status().Ready {
 		t.Error("ready though nothing is known")
 	}
 	a.seen.synced = time.Now()
@@ -251,8 +243,8 @@ func TestReadyNeedsSomethingKnown(t *testing.T) {
 
 // TestShut: once everything is in place, and not before, interfaces that nobody knows are shut out.
 func TestShut(t *testing.T) {
-	ready := func() *Agent {
-		a, _, batch := filtering(t, &cloud{}, nil, 2)
+	ready := func() *host {
+		a, batch := filtering(t, &cloud{}, nil, 2)
 		a.versions = neutron.Versions{neutron.KindPort: "1.7", neutron.KindSecurityGroup: "1.5"}
 		a.started, a.switchUp = true, true
 		a.world.Switch(batch)
@@ -266,13 +258,13 @@ func TestShut(t *testing.T) {
 	if a.world.Closed() || !a.open(gate.Complete) {
 		t.Fatalf("closed %v, in sync %v", a.world.Closed(), a.open(gate.Complete))
 	}
-	a.wakeAt = time.Time{}
-	if a.shut(); !a.world.Closed() || a.wakeAt.IsZero() {
+	a.turn.wakeAt = time.Time{}
+	if a.shut(); !a.world.Closed() || a.turn.wakeAt.IsZero() {
 		t.Error("not shut although everything is in place")
 	}
-	for name, change := range map[string]func(*Agent){
-		"no filters": func(a *Agent) { a.cfg.World.Filter = false }, "open": func(a *Agent) { a.cfg.World.FailClosed = false }, "asking": func(a *Agent) { asks(a, pull.Ports, false, "x") }, "asking for groups": func(a *Agent) { asks(a, pull.Filters, true, "x") },
-		"no connection": func(a *Agent) { a.dataplane.Linked("br-int", nil, nil, time.Now()) }, "not read": func(a *Agent) { a.dataplane.Linked("br-int", obedient{}, nil, time.Now()) }, "flows to write": func(a *Agent) { hasFlows(a, "br-int", nil) },
+	for name, change := range map[string]func(*host){
+		"no filters": func(a *host) { a.cfg.World.Filter = false }, "open": func(a *host) { a.cfg.World.FailClosed = false }, "asking": func(a *host) { asks(a, pull.Ports, false, "x") }, "asking for groups": func(a *host) { asks(a, pull.Filters, true, "x") },
+		"no connection": func(a *host) { a.dataplane.Linked("br-int", nil, nil, time.Now()) }, "not read": func(a *host) { a.dataplane.Linked("br-int", obedient{}, nil, time.Now()) }, "flows to write": func(a *host) { hasFlows(a, "br-int", nil) },
 	} {
 		a := ready()
 		change(a)
@@ -287,9 +279,9 @@ func TestFirewallInTheStatus(t *testing.T) {
 	for want, set := range map[string]func(*world.Config){
 		"openvswitch": func(*world.Config) {}, "openvswitch, disabled": func(c *world.Config) { c.Filter = false }, "none": func(c *world.Config) { c.FilterTables = false },
 	} {
-		a, _, _ := filtering(t, &cloud{}, nil, 0)
+		a, _ := filtering(t, &cloud{}, nil, 0)
 		set(&a.cfg.World)
-		if got := a.status().Firewall; got != want {
+		if got := a.Look(time.Now()).Status().Firewall; got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
@@ -326,22 +318,22 @@ func TestStatusOfPorts(t *testing.T) {
 // TestAnswersAboutGroups: by halves after a refusal; what came is not waited for any longer; a decoder's panic is counted.
 func TestAnswersAboutGroups(t *testing.T) {
 	a := obeying(t, nil)
-	a.pullEnded(pulled{batch: asks(a, pull.Filters, false, "a", "b", "c"), err: &messaging.RemoteError{Class: "KeyError"}})
+	a.pullEnded(effect.Pulled{Batch: asks(a, pull.Filters, false, "a", "b", "c"), Err: &messaging.RemoteError{Class: "KeyError"}})
 	b := asks(a, pull.Filters, false, "a", "b", "c")
 	if len(b.IDs) != 2 || a.pulls.Stats(pull.Filters).Failing != 0 {
 		t.Errorf("asks about %v, %+v", b.IDs, a.pulls.Stats(pull.Filters))
 	}
-	a.pullEnded(pulled{batch: b, err: &messaging.RemoteError{Class: "DBConnectionError"}})
+	a.pullEnded(effect.Pulled{Batch: b, Err: &messaging.RemoteError{Class: "DBConnectionError"}})
 	if !a.database.Open() || a.pulls.Stats(pull.Filters).Failing != 2 {
 		t.Errorf("%+v", a.pulls.Stats(pull.Filters))
 	}
 	a.heard(nil)
 	before := a.seen.totals.Panics
-	a.pullEnded(pulled{batch: asks(a, pull.Filters, false, "a", "b"), reply: reply{groups: []neutron.SecurityGroup{{ID: "b"}}, bad: &neutron.DecodePanic{}}})
+	a.pullEnded(effect.Pulled{Batch: asks(a, pull.Filters, false, "a", "b"), Reply: effect.Reply{Groups: []neutron.SecurityGroup{{ID: "b"}}, Bad: &neutron.DecodePanic{}}})
 	if a.pulls.Stats(pull.Filters).Failing != 1 || a.seen.totals.Panics != before+1 {
 		t.Errorf("%+v, %d panics", a.pulls.Stats(pull.Filters), a.seen.totals.Panics)
 	}
-	a.pullEnded(pulled{batch: asks(a, pull.Ports, false, "p0"), err: &messaging.RemoteError{Class: "DBConnectionError"}})
+	a.pullEnded(effect.Pulled{Batch: asks(a, pull.Ports, false, "p0"), Err: &messaging.RemoteError{Class: "DBConnectionError"}})
 	if !a.database.Open() {
 		t.Error("an answer about ports does not say that the database is away")
 	}

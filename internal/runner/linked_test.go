@@ -5,13 +5,13 @@ package runner
 import (
 	"context"
 	"errors"
-	"log/slog"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/dataplane"
-	"github.com/patchbay-sdn/patchbay/internal/zones"
+	"github.com/patchbay-sdn/patchbay/internal/effect"
 	"github.com/patchbay-sdn/patchbay/openflow"
 	"github.com/patchbay-sdn/patchbay/openflow/openflowtest"
 )
@@ -26,13 +26,14 @@ func TestABridgeThatIsLostAsSoonAsItIsFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &Agent{inbox: newMailbox[any](), dataplane: dataplane.New([]string{"br-int"}), limits: zones.NewLimits(0), wake: time.NewTimer(time.Hour), log: slog.New(slog.DiscardHandler)}
-	a.bridgeLinked(t.Context(), linked{"br-int", Link{Conn: conn}})
-	a.bridgeLinked(t.Context(), linked{"br-int", Link{Err: errors.New("gone")}})
-	_ = conn.Close()
-	a.work.Wait() // the race detector looks at who used the connection
-	for _, e := range a.inbox.take() {
-		if d, ok := e.(dataplane.Reading); !ok || d.Conn != conn || d.Err == nil {
+	var mu sync.Mutex
+	var got []effect.Event
+	r := New(Config{}, func(e effect.Event) { mu.Lock(); defer mu.Unlock(); got = append(got, e) })
+	r.Start(t.Context(), []effect.Effect{effect.ReadFlows{Reading: dataplane.Reading{Bridge: "br-int", Conn: conn}, Begin: true}})
+	r.Start(t.Context(), []effect.Effect{effect.HangUp{Bridge: "br-int", Conn: conn}})
+	r.Wait() // the race detector looks at who used the connection
+	for _, e := range got {
+		if d, ok := e.(effect.FlowsRead); !ok || d.Conn != conn || d.Err == nil {
 			t.Errorf("got %+v, want the failed question to the connection that was lost", e)
 		}
 	}
