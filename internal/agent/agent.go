@@ -95,6 +95,7 @@ type Config struct {
 	Notifier *observe.Notifier
 
 	probe *probe // nil but in tests
+	tape  *tape  // nil but in tests
 }
 
 // probe is for tests: f is called at the beginning and the end of what a panic cannot leave, by any goroutine.
@@ -123,7 +124,6 @@ type Agent struct {
 
 	inbox    *mailbox[effect.Event]
 	pushes   *pushbox
-	drops    drops
 	recorder *core.Recorder
 	turns    turns
 	asked    chan func(core.View) // see ask
@@ -151,12 +151,15 @@ func New(cfg Config, sw Switch, open func(onEvent func(messaging.Event)) (Broker
 		probe = cfg.probe.call
 	}
 	a.runner.Probe = probe
-	a.core = core.New(core.Config{
+	decisions := core.Config{
 		Host: cfg.Host, Configurations: cfg.Configurations, ReportInterval: cfg.ReportInterval, PortsPerReport: cfg.PortsPerReport,
 		World: cfg.World, Settings: cfg.Settings, Extensions: cfg.Extensions, FDBGrace: cfg.FDBGrace, Conntrack: cfg.Conntrack != nil,
 		ConntrackLimit: cfg.ConntrackLimit, Limits: cfg.Limits != nil, Snapshot: cfg.Snapshot != "", Progress: cfg.Progress != nil,
 		Version: cfg.Version, Seed: rand.Uint64(), Log: a.log, Recorder: a.recorder, Probe: probe,
-	}, a.saved(), time.Now())
+	}
+	saved, now := a.saved(), time.Now()
+	cfg.tape.begin(decisions, saved, now)
+	a.core = core.New(decisions, saved, now)
 	return a, nil
 }
 
@@ -290,7 +293,7 @@ func (a *Agent) received() []effect.Event {
 	events := a.inbox.take()
 	for i, e := range events {
 		if _, ok := e.(effect.Dropped); ok {
-			events[i] = a.drops.take()
+			events[i] = a.pushes.drops.take()
 		}
 	}
 	return events
@@ -298,7 +301,9 @@ func (a *Agent) received() []effect.Event {
 
 // step has the core decide, and begins what it decides on.
 func (a *Agent) step(ctx context.Context, wake *alarm, events ...effect.Event) {
-	out := a.core.Step(time.Now(), events...)
+	now := time.Now()
+	out := a.core.Step(now, events...)
+	a.cfg.tape.stepped(now, events, out)
 	a.runner.Start(ctx, out.Do)
 	if out.Progress != nil {
 		a.cfg.Progress(*out.Progress)

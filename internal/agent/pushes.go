@@ -41,6 +41,8 @@ type pushbox struct {
 	items []*messaging.Message
 	bytes int
 	rests bool // ready gets no token yet
+
+	drops drops // what never came into the box
 }
 
 func newPushbox() *pushbox {
@@ -124,7 +126,9 @@ func (a *Agent) takePushes() {
 		if m == nil {
 			break
 		}
-		a.core.Take(now, effect.Message{Message: m})
+		e := effect.Message{Message: m}
+		a.core.Take(now, e)
+		a.cfg.tape.took(now, e)
 	}
 	rest := pushRest
 	if now.Sub(a.core.Look(now).LastPlug()) < plugWindow && a.pushes.len() >= floodFrom {
@@ -166,7 +170,7 @@ func (d *drops) take() effect.Dropped {
 // brokerEvents is what the broker's client reports to.
 func (a *Agent) brokerEvents(e messaging.Event) {
 	if d, ok := e.(messaging.Dropped); ok {
-		if a.drops.put(d) {
+		if a.pushes.drops.put(d) {
 			a.inbox.put(effect.Dropped{})
 		}
 		return

@@ -225,6 +225,7 @@ func TestAResyncAsksForEverything(t *testing.T) {
 			t.Error("put off")
 		}
 		time.Sleep(time.Until(at))
+		a.turn.now = time.Now()
 		a.beginResync()
 		if a.dataplane.Pruned() || a.world.Tunnels.Listed("vxlan") || a.seen.totals.Resyncs != 1 || !a.resyncing.at.IsZero() || len(a.world.Missing()) != 2 {
 			t.Errorf("pruned %v, tunnels %v", a.dataplane.Pruned(), a.world.Tunnels.Listed("vxlan"))
