@@ -36,8 +36,7 @@ type Broker interface {
 
 // Switch is what the agent uses of *ovsdb.Client.
 type Switch interface {
-	dataplane.Committer
-	Run(ctx context.Context)
+	runner.Switch
 	Changes() <-chan *ovsdb.Batch
 }
 
@@ -143,7 +142,7 @@ func New(cfg Config, sw Switch, open func(onEvent func(messaging.Event)) (Broker
 		return nil, err
 	}
 	a.runner = runner.New(runner.Config{
-		Host: cfg.Host, LocalIP: cfg.World.LocalIP, Broker: a.broker, Handler: a.take, Rows: sw, Link: cfg.Link, Conntrack: cfg.Conntrack,
+		Host: cfg.Host, LocalIP: cfg.World.LocalIP, Broker: a.broker, Handler: a.take, Switch: sw, Link: cfg.Link, Conntrack: cfg.Conntrack,
 		Limits: cfg.Limits, Snapshot: cfg.Snapshot, Notifier: cfg.Notifier,
 	}, a.inbox.put)
 	var probe func(string)
@@ -209,7 +208,7 @@ func (a *Agent) readSnapshot() (*core.Saved, error) {
 func (a *Agent) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	a.runner.Go(func() { a.sw.Run(ctx) })
+	a.runner.StartSwitch(ctx)
 	a.loop(ctx)
 	cancel()
 	close(a.ended)

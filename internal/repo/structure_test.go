@@ -31,17 +31,21 @@ const (
 // ones that its decisions had there. A ceiling is today's
 // number, where that is above the target: it may only go down. What is not in the list has to meet the limits.
 var watched = map[string]struct{ before, ceiling, target int }{
-	"fields of type agent.Agent":                    {37, 37, 12},
-	"methods of type agent.Agent":                   {175, 154, 25},
+	"fields of type agent.Agent":                    {37, 12, 12},
+	"methods of type agent.Agent":                   {175, 25, 25},
+	"fields of type core.Core":                      {37, 25, 12},
+	"methods of type core.Core":                     {175, 118, 25},
 	"methods of type world.World":                   {147, 40, 40},
 	"methods of type trace.Host":                    {69, 40, 40},
 	"methods of type openflow.Conn":                 {54, 40, 40},
-	"files that start goroutines in internal/agent": {12, 14, 0},
+	"files that start goroutines in internal/agent": {12, 0, 0},
 	"files that start goroutines in internal/plan":  {2, 2, 0},
-	mostTouched:             {11, 8, 2},
+	mostTouched:             {11, 2, 2},
+	touchedCore:             {11, 8, 2},
+	upwardInCore:            {62, 48, 0},
 	longFiles:               {29, 1, 0},
 	largestFile:             {590, 417, maxLines},
-	upwardReferences:        {62, 48, 0},
+	upwardReferences:        {62, 9, 0},
 	"lines of product code": {51064, 52650, 51064},
 }
 

@@ -32,6 +32,12 @@ type Broker interface {
 	RemoveLeftovers(ctx context.Context, topics []string, server string) ([]string, error)
 }
 
+// Switch is what is used of *ovsdb.Client.
+type Switch interface {
+	dataplane.Committer
+	Run(ctx context.Context)
+}
+
 // Conntrack is what is used of connection tracking. A zone is a local VLAN.
 type Conntrack interface {
 	dataplane.Flusher
@@ -52,7 +58,8 @@ type Config struct {
 	Broker  Broker
 	// Handler takes the messages of the server.
 	Handler messaging.Handler
-	Rows    dataplane.Committer
+	// Switch is the client of the switch's database.
+	Switch Switch
 	// Link keeps a connection to a bridge, given by its name, until ctx ends; then it closes the channel.
 	Link      func(ctx context.Context, bridge string) <-chan Link
 	Conntrack Conntrack         // nil when nothing is filtered
@@ -76,8 +83,8 @@ func New(cfg Config, put func(effect.Event)) *Runner {
 	return &Runner{cfg: cfg, server: neutron.NewServer(cfg.Broker, cfg.Host), put: put}
 }
 
-// Go runs work until [Runner.Wait].
-func (r *Runner) Go(work func()) { r.work.Go(work) }
+// StartSwitch runs the client of the switch's database until ctx ends.
+func (r *Runner) StartSwitch(ctx context.Context) { r.work.Go(func() { r.cfg.Switch.Run(ctx) }) }
 
 // Wait waits until all work has come to its end.
 func (r *Runner) Wait() { r.work.Wait() }
@@ -153,7 +160,7 @@ func isPanic(err error) bool {
 }
 
 func (r *Runner) switchIO() dataplane.Switch {
-	return dataplane.Switch{Rows: r.cfg.Rows, Zones: r.cfg.Conntrack, Limits: r.cfg.Limits}
+	return dataplane.Switch{Rows: r.cfg.Switch, Zones: r.cfg.Conntrack, Limits: r.cfg.Limits}
 }
 
 func (r *Runner) notify(e effect.Notify) error {
