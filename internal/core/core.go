@@ -102,7 +102,7 @@ func New(cfg Config, saved *Saved, now time.Time) *Core {
 	a.log = &journal{Logger: cfg.Log, turn: &a.turn, recorder: cfg.Recorder, every: repeatEvery}
 	a.pulls = pull.New(pullRules(), &a.resyncing.bucket)
 	a.reports = report.New(cfg.PortsPerReport, &a.resyncing.bucket)
-	a.world.Contain = a.inWorld
+	a.world.Time, a.world.Contain = now, a.inWorld
 	a.dataplane = dataplane.New(a.world.Bridges())
 	a.dataplane.Contain = a.inRows
 	a.extensions = newExtensions(extension.Make(a.world, cfg.Extensions))
@@ -128,6 +128,7 @@ func (a *Core) Step(now time.Time, events ...effect.Event) effect.Effects {
 // Take takes events whose consequences wait for the next Step: of a flood of messages as many are taken as there is time for.
 func (a *Core) Take(now time.Time, events ...effect.Event) {
 	a.turn.begin(now)
+	a.world.Time = now
 	for _, e := range events {
 		a.receive(e)
 	}

@@ -62,6 +62,8 @@ type World struct {
 	Members  *Members
 	vifs     *vifTable
 
+	// Time is the time of the step that is being taken, for extensions. Its owner sets it.
+	Time time.Time
 	// MaxMeters is how many meters a bridge can have, by its name; a bridge that has not told yet is not in it.
 	MaxMeters map[string]uint32
 
