@@ -160,7 +160,7 @@ func TestMessagesThatWereLost(t *testing.T) {
 			t.Errorf("checked after %v, although it goes on", wait)
 		}
 		time.Sleep(time.Until(a.contained.retries[c].At) + peace + 1)
-		a.turn.now = time.Now()
+		a.turn.at = time.Now()
 		a.missed()
 		if n := a.contained.retries[c].Failed; n != 1 {
 			t.Errorf("%d failures after some peace", n)

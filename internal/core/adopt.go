@@ -131,5 +131,5 @@ func (a *Core) shut() {
 	}
 	a.log.Info("all ports are filtered, dropping packets of unknown interfaces from now on")
 	a.world.Close()
-	a.turn.wakeUp(a.turn.now)
+	a.turn.wakeUp(a.turn.now())
 }

@@ -14,7 +14,7 @@ import (
 
 // apply starts a round of changes if there is anything to change and none is on its way.
 func (a *Core) apply() {
-	now := a.turn.now
+	now := a.turn.now()
 	if r := a.nextRound(now); r != nil && !r.Empty() {
 		a.turn.start(effect.Apply{Round: r})
 	}
@@ -46,7 +46,7 @@ func (a *Core) nextRound(now time.Time) *dataplane.Round {
 
 // applied takes the outcome of a round.
 func (a *Core) applied(r *dataplane.Round) {
-	now := a.turn.now
+	now := a.turn.now()
 	a.act(a.dataplane.Done(r, now))
 	a.zonesFlushed(r.Flush, r.FlushErrs, now)
 	a.limitsSet((*zones.LimitJob)(r.Limits), r.Limited, r.LimitsErr, now)
@@ -80,7 +80,7 @@ func (a *Core) settled(o world.Object) bool {
 // spoken: every port is told about and reported, every tunnel type synchronised, and with l2population every tunnelled
 // network has its entries, or has had long enough to get them.
 func (a *Core) prune() {
-	now, more := a.turn.now, false
+	now, more := a.turn.now(), false
 	if !a.dataplane.Pruned() && a.open(gate.Prune) {
 		a.world.Confirmed()
 		var out dataplane.Outcome

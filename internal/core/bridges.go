@@ -14,7 +14,7 @@ import (
 func (a *Core) linkBridges() {
 	for _, name := range a.world.Bridges() {
 		row := a.world.View.BridgeByName(name)
-		if lost, err := a.dataplane.Unreachable(name, a.turn.now); row != nil && lost {
+		if lost, err := a.dataplane.Unreachable(name, a.turn.now()); row != nil && lost {
 			a.log.repeat(slog.LevelWarn, "OpenFlow connection to the bridge failed, retrying", "bridge", name, "err", err)
 		}
 		if _, dialled := a.links[name]; dialled || row == nil || row.DatapathID == "" {
@@ -26,7 +26,7 @@ func (a *Core) linkBridges() {
 }
 
 func (a *Core) bridgeLinked(e effect.BridgeLinked) {
-	a.act(a.dataplane.Linked(e.Bridge, e.Conn, e.Err, a.turn.now))
+	a.act(a.dataplane.Linked(e.Bridge, e.Conn, e.Err, a.turn.now()))
 	a.links[e.Bridge] = e.Conn
 	if e.Conn != nil {
 		a.limits.Changed() // of a switch that was restarted
@@ -63,7 +63,7 @@ func (a *Core) hangUp(conn effect.Conn) {
 }
 
 func (a *Core) bridgeRead(e dataplane.Reading) {
-	out, first := a.dataplane.Read(e, a.turn.now)
+	out, first := a.dataplane.Read(e, a.turn.now())
 	a.act(out)
 	if !first {
 		return
@@ -80,12 +80,12 @@ func (a *Core) bridgeRead(e dataplane.Reading) {
 
 // flowsObserved takes changes that others made.
 func (a *Core) flowsObserved(e effect.FlowsChanged) {
-	a.act(a.dataplane.Observe(e.Bridge, e.Conn, e.Updates, e.Lost, a.turn.now))
+	a.act(a.dataplane.Observe(e.Bridge, e.Conn, e.Updates, e.Lost, a.turn.now()))
 }
 
 // readAgain reads bridges again of which changes may be unknown.
 func (a *Core) readAgain() {
-	for _, r := range a.dataplane.ToRead(a.turn.now) {
+	for _, r := range a.dataplane.ToRead(a.turn.now()) {
 		a.turn.start(effect.ReadFlows{Reading: r})
 	}
 }

@@ -67,7 +67,7 @@ func (a *Core) callDone(e effect.Called) {
 	if delete(c.running, e.CallKey); !counts {
 		return // if it is still listed it is made again
 	}
-	unanswered(c.retries, e.CallKey, a.turn.now, e.Err)
+	unanswered(c.retries, e.CallKey, a.turn.now(), e.Err)
 	ext := a.extensions.Set[e.Extension]
 	if e.Err != nil {
 		a.log.repeat(slog.LevelWarn, callFailed, "extension", ext.Name(), "call", e.Key.String(), "err", e.Err)

@@ -34,7 +34,7 @@ func (a *Core) noteZone(o world.Object) {
 
 // listConnections starts a listing of marked connections if one is due.
 func (a *Core) listConnections() {
-	now := a.turn.now
+	now := a.turn.now()
 	due := a.zones.Next(now)
 	a.turn.wakeUp(a.zones.Deadline(now))
 	a.turn.wakeUp(a.limits.Deadline(now))
@@ -50,7 +50,7 @@ func (a *Core) releaseConnections(e effect.ConnectionsListed) {
 		return a.world.Allows(zone, world.Connection{
 			Src: c.Src, Dst: c.Dst, Protocol: c.Protocol, DstPort: c.DstPort, ICMPType: c.ICMPType, ICMPCode: c.ICMPCode,
 		})
-	}, a.turn.now)
+	}, a.turn.now())
 	if len(again) == 0 {
 		a.released(effect.ConnectionsReleased{Err: e.Err})
 		return

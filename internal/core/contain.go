@@ -119,7 +119,7 @@ func (a *Core) counts(c culprit, value, where string) {
 
 // hold takes that something failed. It is tried again after a pause.
 func (a *Core) hold(c culprit, err error, effect string) *held {
-	now := a.turn.now
+	now := a.turn.now()
 	h := a.contained.held[c]
 	if h == nil {
 		h = &held{since: now}
@@ -142,7 +142,7 @@ func (a *Core) letGo(c culprit) {
 		return // it failed in another way a moment ago
 	}
 	delete(a.contained.held, c) // its pauses are remembered for a while: it may fail every other time
-	a.log.Info("object left quarantine", "object", c.String(), "failed", h.failed, "after", a.turn.now.Sub(h.since))
+	a.log.Info("object left quarantine", "object", c.String(), "failed", h.failed, "after", a.turn.now().Sub(h.since))
 }
 
 // holds says whether what an object wants could not be worked out.
@@ -210,7 +210,7 @@ const peace = time.Minute
 // retryHeld tries again what is due: objects are worked out and compiled again. What else is held is tried whenever it comes up, and
 // what is over and did not fail again is let go.
 func (a *Core) retryHeld() {
-	now := a.turn.now
+	now := a.turn.now()
 	for c, r := range a.contained.retries {
 		if a.contained.held[c] == nil && now.Sub(r.At) > peace {
 			a.contained.retries.Forget(c)

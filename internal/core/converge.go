@@ -50,7 +50,7 @@ func (a *Core) converge() {
 func (a *Core) settle() {
 	a.retryHeld()
 	a.extensions.repair()
-	a.onTime(a.turn.now)
+	a.onTime(a.turn.now())
 	todo := a.world.Settle()
 	for _, key := range a.world.Segments.TakeBegun() {
 		// The report of a port that comes up has the server send its entries. A port that was up before, and is in its

@@ -95,7 +95,7 @@ type Core struct {
 func New(cfg Config, saved *Saved, now time.Time) *Core {
 	cfg.FDBGrace = cmp.Or(cfg.FDBGrace, fdbGrace)
 	a := &Core{
-		cfg: cfg, turn: turn{now: now}, rnd: rand.New(rand.NewPCG(cfg.Seed, 0)), world: world.New(cfg.World), //nolint:gosec // no secret
+		cfg: cfg, turn: turn{at: now}, rnd: rand.New(rand.NewPCG(cfg.Seed, 0)), world: world.New(cfg.World), //nolint:gosec // no secret
 		seen: newSeen(now), contained: newContainment(cfg.Probe), report: reporting{start: true}, links: map[string]effect.Conn{},
 		zones: zones.New(), limits: zones.NewLimits(cfg.ConntrackLimit), timelines: timelines{of: map[string]*timeline{}},
 	}
@@ -120,8 +120,8 @@ func (a *Core) Step(now time.Time, events ...effect.Event) effect.Effects {
 	a.Take(now, events...)
 	a.contain(culprit{name: "registering"}, a.register)
 	a.converge()
-	out := effect.Effects{Do: a.turn.effects, Progress: a.turn.progress, Wake: a.turn.wakeAt}
-	a.turn.effects, a.turn.progress = nil, nil
+	out := effect.Effects{Do: a.turn.take(), Progress: a.turn.progress, Wake: a.turn.wakeAt}
+	a.turn.progress = nil
 	return out
 }
 

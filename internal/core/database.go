@@ -28,7 +28,7 @@ const (
 
 // heard takes what the outcome of any question says about the database.
 func (a *Core) heard(err error) {
-	now := a.turn.now
+	now := a.turn.now()
 	switch {
 	case errors.Is(err, messaging.Class("DBConnectionError")):
 		a.database.Observe(err, now)
@@ -51,7 +51,7 @@ func (a *Core) askDatabase() {
 	if a.versions == nil || !a.database.Open() && a.reports.Stats().InFlight == 0 {
 		return
 	}
-	if !a.database.Probe(a.turn.now) {
+	if !a.database.Probe(a.turn.now()) {
 		a.turn.wakeUp(a.database.Deadline())
 		return
 	}

@@ -97,7 +97,7 @@ func (a *Core) message(m *messaging.Message) {
 	}
 	a.log.Debug("message", "topic", m.Topic, "method", m.Method, "known", decoded != nil)
 	if push, ok := decoded.(*neutron.Push); ok {
-		err = errors.Join(a.world.Push(push, a.turn.now), a.extensions.OnPush(push))
+		err = errors.Join(a.world.Push(push, a.turn.now()), a.extensions.OnPush(push))
 		if err != nil && slices.ContainsFunc(push.Objects, func(o neutron.Primitive) bool { return o.ID() == "" }) {
 			a.missed() // it may have been about anything
 		}

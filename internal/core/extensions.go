@@ -43,7 +43,7 @@ const minTimer = 50 * time.Millisecond
 
 // tend does what the extensions list: the loop goes round at their deadlines, and, once a server is known, calls are made.
 func (a *Core) tend() {
-	now := a.turn.now
+	now := a.turn.now()
 	for _, ext := range a.extensions.Set {
 		if ext.Timed == nil {
 			continue

@@ -14,7 +14,7 @@ import (
 const fdbGrace = 30 * time.Second
 
 // open returns whether nothing blocks a scope now.
-func (a *Core) open(s gate.Scope) bool { return gate.Open(gate.Blockers(a.facts(a.turn.now, s)), s) }
+func (a *Core) open(s gate.Scope) bool { return gate.Open(gate.Blockers(a.facts(a.turn.now(), s)), s) }
 
 // noteSynced notes the first moment at which everything has been pulled and reported since the agent started or lost messages. From
 // then on it waits for forwarding entries for a limited time.
@@ -22,7 +22,7 @@ func (a *Core) noteSynced() {
 	if a.dataplane.Pruned() && !a.syncedAt.IsZero() && !a.mustShut() {
 		return // nothing waits for it
 	}
-	now := a.turn.now
+	now := a.turn.now()
 	fdb := false
 	for _, b := range gate.Blockers(a.facts(now, gate.Complete)) {
 		if b.Blocks&gate.Complete != 0 && b.Code != gate.FDB {

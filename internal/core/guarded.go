@@ -101,7 +101,7 @@ func (x *extensions) repair() {
 		if !ok || !g.owes {
 			continue
 		}
-		if g.a.contained.retries.Waiting(g.whole(), g.a.turn.now) {
+		if g.a.contained.retries.Waiting(g.whole(), g.a.turn.now()) {
 			g.a.turn.wakeUp(g.a.contained.retries[g.whole()].At)
 			continue
 		}

@@ -45,7 +45,7 @@ func (a *Core) sendReport() {
 func (a *Core) reportEnded(e effect.StateReported) {
 	if e.Err != nil {
 		if a.report.failed++; a.report.failed == 1 {
-			a.report.since = a.turn.now
+			a.report.since = a.turn.now()
 			a.log.Warn("report_state failed, retrying", "err", e.Err)
 		}
 		return
@@ -55,7 +55,7 @@ func (a *Core) reportEnded(e effect.StateReported) {
 		return
 	}
 	if a.report.failed > 0 {
-		a.log.Info("report_state succeeds again", "failed", a.report.failed, "after", a.turn.now.Sub(a.report.since))
+		a.log.Info("report_state succeeds again", "failed", a.report.failed, "after", a.turn.now().Sub(a.report.since))
 	}
 	first, unheard := !a.report.told, a.report.unheard
 	a.report = reporting{told: true}

@@ -32,7 +32,7 @@ func (j *journal) repeat(level slog.Level, msg string, args ...any) {
 	if reasons == nil {
 		reasons = map[string]time.Time{}
 	}
-	reason, now := slog.GroupValue(argsToAttrs(args)...).String(), j.turn.now
+	reason, now := slog.GroupValue(argsToAttrs(args)...).String(), j.turn.now()
 	if _, known := reasons[reason]; !known && len(reasons) >= maxReasons {
 		maps.DeleteFunc(reasons, func(_ string, at time.Time) bool { return now.Sub(at) >= j.every })
 		if len(reasons) >= maxReasons {
@@ -57,6 +57,6 @@ func (j *journal) forget(msg string) { delete(j.last, msg) }
 
 // note puts an entry into the recorder.
 func (j *journal) note(n note) {
-	n.at = j.turn.now.UnixNano()
+	n.at = j.turn.now().UnixNano()
 	j.recorder.put(n)
 }

@@ -21,7 +21,7 @@ func (a *Core) receive(e effect.Event) {
 		return
 	case effect.ReportDue:
 		a.contain(culprit{name: "reporting the agent's state"}, func() {
-			a.world.Expire(a.turn.now)
+			a.world.Expire(a.turn.now())
 			a.sendReport()
 		})
 		return
@@ -61,13 +61,13 @@ func (a *Core) landed(e effect.Event) {
 	case effect.Saved:
 		a.memory.saving = false
 	case effect.DatabaseAsked:
-		a.database.Probed(e.Err != nil, refused(e.Err), a.turn.now)
+		a.database.Probed(e.Err != nil, refused(e.Err), a.turn.now())
 	}
 }
 
 // abandon gives up an event that could not be taken, as if its outcome had been a failure. It may have been taken half-way.
 func (a *Core) abandon(e effect.Event) {
-	now := a.turn.now
+	now := a.turn.now()
 	switch e := e.(type) {
 	case effect.Message, effect.Broker:
 		a.missed()
@@ -103,7 +103,7 @@ func (a *Core) abandon(e effect.Event) {
 
 // missed takes that a message was lost: everything is checked, ever more rarely if that goes on.
 func (a *Core) missed() {
-	now := a.turn.now
+	now := a.turn.now()
 	c := culprit{name: "messages that were lost"}
 	if r, ok := a.contained.retries[c]; ok && now.Sub(r.At) > peace {
 		a.contained.retries.Forget(c)

@@ -38,16 +38,16 @@ func (a *Core) remember() {
 	if !a.cfg.Snapshot || !a.memory.stale || a.memory.saving {
 		return
 	}
-	if a.turn.now.Before(a.memory.next) {
+	if a.turn.now().Before(a.memory.next) {
 		a.turn.wakeUp(a.memory.next)
 		return
 	}
-	if a.memory.next = a.turn.now.Add(savePause); !a.open(gate.Complete) {
+	if a.memory.next = a.turn.now().Add(savePause); !a.open(gate.Complete) {
 		a.turn.wakeUp(a.memory.next)
 		return
 	}
 	a.memory.stale, a.memory.saving = false, true
-	a.turn.start(effect.Save{Memory: a.memorise(), At: a.turn.now})
+	a.turn.start(effect.Save{Memory: a.memorise(), At: a.turn.now()})
 }
 
 // memorise is everything that is worth keeping.
@@ -74,5 +74,5 @@ func (a *Core) last() *effect.Save {
 	if !a.cfg.Snapshot || !a.memory.stale || a.memory.saving || !a.open(gate.Complete) {
 		return nil
 	}
-	return &effect.Save{Memory: a.memorise(), At: a.turn.now}
+	return &effect.Save{Memory: a.memorise(), At: a.turn.now()}
 }

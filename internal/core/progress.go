@@ -12,7 +12,7 @@ func (a *Core) progress() {
 	if !a.cfg.Progress {
 		return
 	}
-	blockers := gate.Blockers(a.facts(a.turn.now, gate.All))
+	blockers := gate.Blockers(a.facts(a.turn.now(), gate.All))
 	p := effect.Progress{Idle: gate.Open(blockers, gate.Idle)}
 	if p.Complete = p.Idle && a.dataplane.Pruned() && !a.mustShut() && gate.Open(blockers, gate.Complete); !p.Complete {
 		p.Missing, _ = gate.Details(blockers, gate.All)

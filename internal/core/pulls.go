@@ -56,7 +56,7 @@ func (a *Core) pullMissing() {
 		return
 	}
 	a.pulls.Set(a.needs())
-	for _, b := range a.pulls.Next(a.world.Now(), a.turn.now, a.database.Open()) {
+	for _, b := range a.pulls.Next(a.world.Now(), a.turn.now(), a.database.Open()) {
 		a.turn.start(effect.Pull{Batch: b, Versions: a.versions})
 	}
 	filters := a.pulls.Stats(pull.Filters)

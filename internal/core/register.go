@@ -49,12 +49,12 @@ func (a *Core) register() {
 	if a.versions != nil || r.inFlight {
 		return
 	}
-	if a.turn.now.Before(r.at) {
+	if a.turn.now().Before(r.at) {
 		a.turn.wakeUp(r.at)
 		return
 	}
 	if r.began.IsZero() {
-		r.began = a.turn.now
+		r.began = a.turn.now()
 	}
 	r.inFlight = true
 	listen := slices.Concat(kinds(), a.extensions.Kinds())
@@ -67,12 +67,12 @@ func (a *Core) registered(e effect.Registered) {
 	const noAnswer = "neutron-server does not answer, retrying"
 	if e.Err != nil {
 		a.log.repeat(slog.LevelWarn, noAnswer, "err", e.Err)
-		a.registration.failed(a.turn.now, a.rnd.Float64())
+		a.registration.failed(a.turn.now(), a.rnd.Float64())
 		return
 	}
 	a.log.forget(noAnswer)
 	a.versions, a.report.unheard = e.Versions, neutron.PushesWhenTold(e.Releases)
-	a.log.Info("neutron-server answered", "release", e.Releases, "waited", a.turn.now.Sub(a.registration.began))
+	a.log.Info("neutron-server answered", "release", e.Releases, "waited", a.turn.now().Sub(a.registration.began))
 	if len(e.Removed) > 0 {
 		a.log.Info("queues of an earlier agent deleted", "queues", len(e.Removed))
 	}

@@ -18,7 +18,7 @@ import (
 // asked for is due again, see abandon.
 func (a *Core) pullEnded(e effect.Pulled) {
 	a.heard(e.Err)
-	now := a.turn.now
+	now := a.turn.now()
 	r := pull.Result{Failed: e.Err != nil, Refused: refused(e.Err)}
 	switch {
 	case r.Refused && len(e.Batch.IDs) > 1: // halves are asked about at once

@@ -17,7 +17,7 @@ func (a *Core) reportPorts() {
 	if a.versions == nil || a.database.Open() {
 		return
 	}
-	now := a.turn.now
+	now := a.turn.now()
 	var due, candidates []report.Claim
 	for _, id := range a.reports.Due() {
 		c := a.claim(id)
@@ -93,7 +93,7 @@ func (a *Core) checkApplied(c *report.Claim, now time.Time) {
 // takePortsReported takes the outcome of a report of port statuses.
 func (a *Core) takePortsReported(e effect.PortsReported) {
 	const failed = "update_device_list failed, retrying"
-	now := a.turn.now
+	now := a.turn.now()
 	confirmed, counts := a.reports.Done(e.Batch, report.Result{DeviceResult: e.Result, Failed: e.Err != nil, Refused: refused(e.Err)}, now)
 	if !counts {
 		return

@@ -27,7 +27,7 @@ const spread = 2 * time.Second
 // resync has everything checked, after something may have been missed.
 func (a *Core) resync() {
 	if a.resyncing.at.IsZero() {
-		a.resyncing.at = a.turn.now.Add(time.Duration(a.rnd.Int64N(int64(spread))))
+		a.resyncing.at = a.turn.now().Add(time.Duration(a.rnd.Int64N(int64(spread))))
 		a.turn.wakeUp(a.resyncing.at)
 	}
 }
@@ -37,7 +37,7 @@ func (a *Core) beginResync() {
 	if a.resyncing.at.IsZero() {
 		return
 	}
-	if a.turn.now.Before(a.resyncing.at) {
+	if a.turn.now().Before(a.resyncing.at) {
 		a.turn.wakeUp(a.resyncing.at)
 		return
 	}

@@ -58,7 +58,7 @@ func TestConditionsThatLast(t *testing.T) {
 		say := func(msg, reason string, want int) {
 			t.Helper()
 			before := lines()
-			step.now = time.Now()
+			step.at = time.Now()
 			r.repeat(slog.LevelWarn, msg, "err", reason)
 			if got := lines() - before; got != want {
 				t.Errorf("%s because of %s: %d lines, want %d", msg, reason, got, want)
@@ -225,7 +225,7 @@ func TestAResyncAsksForEverything(t *testing.T) {
 			t.Error("put off")
 		}
 		time.Sleep(time.Until(at))
-		a.turn.now = time.Now()
+		a.turn.at = time.Now()
 		a.beginResync()
 		if a.dataplane.Pruned() || a.world.Tunnels.Listed("vxlan") || a.seen.totals.Resyncs != 1 || !a.resyncing.at.IsZero() || len(a.world.Missing()) != 2 {
 			t.Errorf("pruned %v, tunnels %v", a.dataplane.Pruned(), a.world.Tunnels.Listed("vxlan"))

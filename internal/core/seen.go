@@ -74,18 +74,18 @@ func (a *Core) note(e effect.Event) {
 		a.noteBroker(e.Event)
 	case effect.Registered:
 		if e.Err != nil {
-			gone(&a.seen.server, e.Err, a.turn.now)
+			gone(&a.seen.server, e.Err, a.turn.now())
 		} else {
 			a.seen.release = e.Releases
-			found(&a.seen.server, e.Releases, a.turn.now)
+			found(&a.seen.server, e.Releases, a.turn.now())
 		}
 	case effect.StateReported:
 		a.counted(e.Err)
 		if e.Err != nil {
-			gone(&a.seen.server, e.Err, a.turn.now)
+			gone(&a.seen.server, e.Err, a.turn.now())
 			a.log.note(note{kind: kindReport, what: "report_state failed", detail: e.Err.Error()})
 		} else {
-			found(&a.seen.server, a.seen.release, a.turn.now)
+			found(&a.seen.server, a.seen.release, a.turn.now())
 		}
 	case effect.BridgeLinked:
 		what := "connected to bridge"
@@ -166,11 +166,11 @@ func (a *Core) counted(err error) {
 func (a *Core) noteBroker(e messaging.Event) {
 	switch e := e.(type) {
 	case messaging.Connected:
-		found(&a.seen.broker, e.Addr, a.turn.now)
+		found(&a.seen.broker, e.Addr, a.turn.now())
 	case messaging.Disconnected:
-		gone(&a.seen.broker, e.Err, a.turn.now)
+		gone(&a.seen.broker, e.Err, a.turn.now())
 	case messaging.ConnectFailed:
-		gone(&a.seen.broker, e.Err, a.turn.now)
+		gone(&a.seen.broker, e.Err, a.turn.now())
 		a.log.note(note{kind: kindBroker, what: "connection failed to", subject: e.Addr, detail: errorText(e.Err)})
 	}
 }
@@ -222,10 +222,10 @@ func (a *Core) notePortsReported(e effect.PortsReported) {
 // noteSwitch takes changed rows down.
 func (a *Core) noteSwitch(b *ovsdb.Batch) {
 	if b.Kind == ovsdb.Disconnected {
-		gone(&a.seen.sw, b.Err, a.turn.now)
+		gone(&a.seen.sw, b.Err, a.turn.now())
 		return
 	}
-	found(&a.seen.sw, "", a.turn.now)
+	found(&a.seen.sw, "", a.turn.now())
 	a.log.note(note{kind: kindSwitch, what: "rows changed in OVSDB", n: b.Len()})
 }
 

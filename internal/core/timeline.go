@@ -54,7 +54,7 @@ func (a *Core) markPlugged(port string) {
 	if a.world.Port(port) == nil {
 		delete(a.timelines.of, port)
 	} else {
-		a.timelines.markPlugged(port, a.turn.now)
+		a.timelines.markPlugged(port, a.turn.now())
 	}
 	a.noteDecision(port)
 }

@@ -10,7 +10,7 @@ import (
 
 // turn is the step that is being taken: its time, and what it has led to so far.
 type turn struct {
-	now     time.Time
+	at      time.Time
 	effects []effect.Effect
 	// wakeAt is when the loop has to go round again; zero: when something happens. It stays from step to step until that time has come.
 	wakeAt   time.Time
@@ -19,11 +19,14 @@ type turn struct {
 
 // begin begins a step, or goes on with one.
 func (t *turn) begin(now time.Time) {
-	t.now = now
+	t.at = now
 	if !t.wakeAt.After(now) {
 		t.wakeAt = time.Time{}
 	}
 }
+
+// now returns the time of the step.
+func (t *turn) now() time.Time { return t.at }
 
 // start has an effect carried out at the end of the step, after those before it.
 func (t *turn) start(e effect.Effect) { t.effects = append(t.effects, e) }
