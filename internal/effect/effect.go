@@ -197,7 +197,11 @@ func (e Apply) String() string {
 	b.WriteString("apply")
 	for i, tx := range e.Rows {
 		ops, err := tx.JSON()
-		fmt.Fprintf(&b, "\n\trows of %s: %s %v", e.Owners[i], strings.Join(ops, " "), err)
+		fmt.Fprintf(&b, "\n\trows of %s:", e.Owners[i])
+		for _, op := range ops {
+			b.WriteString(" " + canonical(op))
+		}
+		fmt.Fprintf(&b, " %v", err)
 	}
 	if e.Limits != nil {
 		fmt.Fprintf(&b, "\n\tlimits %+v", *e.Limits) // fmt sorts maps
@@ -232,4 +236,32 @@ func asJSON(v any) string {
 		return err.Error()
 	}
 	return string(text)
+}
+
+// canonical returns an operation of the database with its sets and maps sorted: they have no order.
+func canonical(op string) string {
+	var v any
+	if err := json.Unmarshal([]byte(op), &v); err != nil {
+		return op
+	}
+	sortSets(v)
+	return asJSON(v)
+}
+
+func sortSets(v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		for _, of := range v {
+			sortSets(of)
+		}
+	case []any:
+		for _, of := range v {
+			sortSets(of)
+		}
+		if len(v) == 2 && (v[0] == "map" || v[0] == "set") {
+			if list, ok := v[1].([]any); ok {
+				slices.SortFunc(list, func(a, b any) int { return strings.Compare(asJSON(a), asJSON(b)) })
+			}
+		}
+	}
 }
