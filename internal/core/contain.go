@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -39,6 +40,10 @@ func newContainment(probe func(string)) containment {
 type culprit struct {
 	object world.Object
 	name   string
+}
+
+func (c culprit) compare(d culprit) int {
+	return cmp.Or(c.object.Compare(d.object), cmp.Compare(c.name, d.name))
 }
 
 func (c culprit) String() string {
@@ -216,7 +221,8 @@ func (a *Core) retryHeld() {
 			a.contained.retries.Forget(c)
 		}
 	}
-	for c, h := range a.contained.held {
+	for _, c := range slices.SortedFunc(maps.Keys(a.contained.held), culprit.compare) {
+		h := a.contained.held[c]
 		switch at := a.contained.retries[c].At; {
 		case now.Before(at):
 			a.turn.wakeUp(at)
