@@ -91,6 +91,12 @@ unkind: ## HISTORIES=500 random histories of an agent and an unkind server (late
 	@set -o pipefail; $(GO) test -count 1 -timeout 60m -json -run TestUnkindServer ./internal/agent -unkind=$(HISTORIES) -unkindseed=$(SEED) \
 		| tee >(sed -nE 's/.*"Output":" *unkind_test.go:[0-9]+: +(seed [0-9]+)\\n".*/  \1/p' >&2) | $(TESTSUM)
 
+# The seed is in the output of a test that passed, of which TESTSUM shows nothing.
+.PHONY: decisions
+decisions: ## the decisions of HISTORIES=500 random histories with crashes, made again twice from the recorded events: effects are equal byte for byte (SEED=0: new ones)
+	@set -o pipefail; $(GO) test -count 1 -timeout 60m -json -run TestDecisions ./internal/agent -decisions=$(HISTORIES) -decisionseed=$(SEED) \
+		| tee >(sed -nE 's/.*"Output":" *decisions_test.go:[0-9]+: +(seed [0-9]+)\\n".*/  \1/p' >&2) | $(TESTSUM)
+
 # Mutants are drawn with the same SEED. Their state is in bin/mutants; a run that was stopped goes on.
 MUTANTS ?= 40
 .PHONY: mutants

@@ -29,6 +29,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/options"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
+	"github.com/patchbay-sdn/patchbay/internal/runner"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 	"github.com/patchbay-sdn/patchbay/openflow"
 	"github.com/patchbay-sdn/patchbay/oslo/config"
@@ -108,7 +109,7 @@ func startAgent(ctx context.Context, o *options.Options, log *slog.Logger, level
 	}
 	notifier := observe.NewNotifier(os.Getenv, os.Getpid())
 	cfg := agentConfig(ctx, o)
-	cfg.Link = agent.Supervised(func(ctx context.Context, bridge string) (*openflow.Conn, error) {
+	cfg.Link = runner.Supervised(func(ctx context.Context, bridge string) (*openflow.Conn, error) {
 		return openflow.Dial(ctx, openflow.MgmtSocket(bridge), openflow.Config{})
 	})
 	if connections != nil {

@@ -3,52 +3,56 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
+	"io/fs"
 	"log/slog"
-	"slices"
-	"sync"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"time"
 
+	"github.com/patchbay-sdn/patchbay/internal/core"
 	"github.com/patchbay-sdn/patchbay/internal/dataplane"
+	"github.com/patchbay-sdn/patchbay/internal/effect"
 	"github.com/patchbay-sdn/patchbay/internal/extension"
+	"github.com/patchbay-sdn/patchbay/internal/inspect"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/observe"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
-	"github.com/patchbay-sdn/patchbay/internal/pace"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
-	"github.com/patchbay-sdn/patchbay/internal/pull"
-	"github.com/patchbay-sdn/patchbay/internal/report"
+	"github.com/patchbay-sdn/patchbay/internal/runner"
+	"github.com/patchbay-sdn/patchbay/internal/snapshot"
 	"github.com/patchbay-sdn/patchbay/internal/world"
-	"github.com/patchbay-sdn/patchbay/internal/zones"
+	"github.com/patchbay-sdn/patchbay/openflow"
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
 
 // Broker is what the agent uses of *messaging.Client.
 type Broker interface {
-	neutron.Caller
-	Serve(ctx context.Context, s messaging.Service) error
-	RemoveLeftovers(ctx context.Context, topics []string, server string) ([]string, error)
+	runner.Broker
 	Close(ctx context.Context) error
 }
 
 // Switch is what the agent uses of *ovsdb.Client.
 type Switch interface {
-	dataplane.Committer
-	Run(ctx context.Context)
+	runner.Switch
 	Changes() <-chan *ovsdb.Batch
 }
 
-// Conn is what the agent uses of *openflow.Conn.
-type Conn = dataplane.Conn
-
-// Link is the state of a connection to a bridge: a new one, or why there is none.
-type Link struct {
-	Conn Conn
-	Err  error
-}
+// What effects are carried out on.
+type (
+	// Conn is what the agent uses of *openflow.Conn.
+	Conn = effect.Conn
+	// Link is the state of a connection to a bridge: a new one, or why there is none.
+	Link = runner.Link
+	// Conntrack is what the agent uses of connection tracking. A zone is a local VLAN.
+	Conntrack = runner.Conntrack
+	// Limits is what the agent uses of limits of tracked connections. A zone is a local VLAN.
+	Limits = dataplane.Limiter
+	// Progress is how far the agent has come.
+	Progress = effect.Progress
+)
 
 // Config is what the agent needs besides its connections.
 type Config struct {
@@ -88,139 +92,147 @@ type Config struct {
 	Ping     bool
 	Log      *slog.Logger
 	Notifier *observe.Notifier
+
+	probe *probe // nil but in tests
+	tape  *tape  // nil but in tests
+}
+
+// probe is for tests: f is called at the beginning and the end of what a panic cannot leave, by any goroutine.
+type probe struct{ f func(what string) }
+
+func (p *probe) call(what string) {
+	if p.f != nil {
+		p.f(what)
+	}
 }
 
 // Times that are not options.
 const (
 	// closeTime bounds how long a stop waits for the broker to take our queues away; they expire if it does not.
 	closeTime = 800 * time.Millisecond
-	// alivePause and aliveMax separate questions whether a server is alive, aliveTimeout bounds each.
-	alivePause   = time.Second
-	aliveMax     = 30 * time.Second
-	aliveTimeout = 10 * time.Second
 )
-
-// kinds are the objects that the agent wants to hear of.
-func kinds() []neutron.Kind {
-	return []neutron.Kind{
-		neutron.KindPort, neutron.KindNetwork, neutron.KindSubnet,
-		neutron.KindSecurityGroup, neutron.KindSecurityGroupRule, neutron.KindAddressGroup,
-	}
-}
 
 // Agent is one agent on one host. Make it with [New] and run it once.
 type Agent struct {
 	cfg    Config
 	log    *slog.Logger
-	server *neutron.Server
 	broker Broker
 	sw     Switch
-	inbox  *mailbox[any]
-	pushes *pushbox
-	drops  drops
-	work   sync.WaitGroup
+	core   *core.Core
+	runner *runner.Runner
 
-	recorder recorder
-	asked    chan func()   // see ask
-	ended    chan struct{} // closed when the loop is over
-
-	// Owned by the loop.
-	world      *world.World
-	started    bool // the switch has been seen
-	switchUp   bool // the world's view of it is current
-	versions   neutron.Versions
-	report     reporting
-	repeats    repeats
-	dataplane  *dataplane.Dataplane
-	pulls      *pull.Ledger
-	zones      *zones.Zones
-	limits     *zones.Limits
-	reports    *report.Reporter
-	timelines  timelines
-	extensions extensions
-	memory     memory
-	resyncing  resyncing
-	database   pace.Breaker    // of the server
-	links      map[string]bool // bridges with a supervised connection
-	syncedAt   time.Time       // when everything had been asked and told for the first time; zero before
-	wake       *time.Timer
-	wakeAt     time.Time
-	seen       seen
-	contained  containment
+	inbox    *mailbox[effect.Event]
+	pushes   *pushbox
+	recorder *core.Recorder
+	turns    turns
+	asked    chan func(core.View) // see ask
+	ended    chan struct{}        // closed when the loop is over
 }
 
 // New returns an agent. Open is called once to make the broker's client, with the function that wants to hear of its
 // events.
 func New(cfg Config, sw Switch, open func(onEvent func(messaging.Event)) (Broker, error)) (*Agent, error) {
-	cfg.FDBGrace = cmp.Or(cfg.FDBGrace, fdbGrace)
 	a := &Agent{
-		cfg: cfg, sw: sw, inbox: newMailbox[any](), pushes: newPushbox(), world: world.New(cfg.World),
-		asked: make(chan func()), ended: make(chan struct{}), seen: newSeen(), contained: newContainment(), wake: time.NewTimer(time.Hour),
-		report: reporting{start: true}, repeats: repeats{every: repeatEvery}, links: map[string]bool{},
-		zones: zones.New(), limits: zones.NewLimits(cfg.ConntrackLimit), timelines: timelines{of: map[string]*timeline{}},
+		cfg: cfg, sw: sw, inbox: newMailbox[effect.Event](), pushes: newPushbox(), recorder: &core.Recorder{},
+		asked: make(chan func(core.View)), ended: make(chan struct{}),
 	}
-	a.pulls = pull.New(pullRules(), &a.resyncing.bucket)
-	a.reports = report.New(cfg.PortsPerReport, &a.resyncing.bucket)
-	a.log = slog.New(recording{cfg.Log.Handler(), &a.recorder})
-	a.world.Contain = a.inWorld
-	a.dataplane = dataplane.New(a.world.Bridges())
-	a.dataplane.Contain = a.inRows
-	a.extensions = newExtensions(extension.Make(a.world, cfg.Extensions))
-	for i, e := range a.extensions.Set {
-		a.extensions.Set[i] = a.guard(e)
-	}
-	broker, err := open(a.brokerEvents)
-	if err != nil {
+	a.log = slog.New(a.recorder.Handler(cfg.Log.Handler()))
+	var err error
+	if a.broker, err = open(a.brokerEvents); err != nil {
 		return nil, err
 	}
-	a.broker, a.server = broker, neutron.NewServer(broker, cfg.Host)
-	a.contain(culprit{name: "recalling"}, a.recall)
+	a.runner = runner.New(runner.Config{
+		Host: cfg.Host, LocalIP: cfg.World.LocalIP, Broker: a.broker, Handler: a.take, Switch: sw, Link: cfg.Link, Conntrack: cfg.Conntrack,
+		Limits: cfg.Limits, Snapshot: cfg.Snapshot, Notifier: cfg.Notifier,
+	}, a.inbox.put)
+	var probe func(string)
+	if cfg.probe != nil {
+		probe = cfg.probe.call
+	}
+	a.runner.Probe = probe
+	decisions := core.Config{
+		Host: cfg.Host, Configurations: cfg.Configurations, ReportInterval: cfg.ReportInterval, PortsPerReport: cfg.PortsPerReport,
+		World: cfg.World, Settings: cfg.Settings, Extensions: cfg.Extensions, FDBGrace: cfg.FDBGrace, Conntrack: cfg.Conntrack != nil,
+		ConntrackLimit: cfg.ConntrackLimit, Limits: cfg.Limits != nil, Snapshot: cfg.Snapshot != "", Progress: cfg.Progress != nil,
+		Version: cfg.Version, Seed: rand.Uint64(), Log: a.log, Recorder: a.recorder, Probe: probe,
+	}
+	saved, now := a.saved(), time.Now()
+	cfg.tape.begin(decisions, saved, now)
+	a.core = core.New(decisions, saved, now)
 	return a, nil
 }
 
-// The outcome of work beside the loop, as events of it.
-type (
-	// notAlive: no server answered, or one that cannot reach its database. It is asked again.
-	notAlive struct{ err error }
-	// registered: a server is alive, and everything it sends from now on reaches us.
-	registered struct {
-		releases string
-		versions neutron.Versions
-		waited   time.Duration
-		removed  []string // queues of an earlier agent
+// saved returns what an earlier run wrote down, or nil.
+func (a *Agent) saved() *core.Saved {
+	if a.cfg.Snapshot == "" {
+		if a.cfg.Memory == nil {
+			return nil
+		}
+		return &core.Saved{Memory: a.cfg.Memory}
 	}
-	// reported: a state report came to its end.
-	reported struct {
-		status neutron.AgentStatus
-		err    error
-		took   time.Duration
+	var out *core.Saved
+	err := effect.Try(nil, "recalling", func() (err error) {
+		out, err = a.readSnapshot()
+		return err
+	})
+	if err != nil {
+		a.log.Warn("snapshot not usable, starting without it", "err", err)
 	}
-)
+	return out
+}
+
+// readSnapshot reads what an earlier run wrote down. It returns nothing for the first start.
+func (a *Agent) readSnapshot() (*core.Saved, error) {
+	if err := os.MkdirAll(filepath.Dir(a.cfg.Snapshot), 0o755); err != nil {
+		a.log.Warn("directory of the snapshot not created", "err", err)
+	}
+	switch n, err := snapshot.RemoveUnfinished(a.cfg.Snapshot); {
+	case err != nil:
+		a.log.Warn("unfinished snapshots not removed", "err", err)
+	case n > 0:
+		a.log.Info("unfinished snapshots removed", "files", n)
+	}
+	m := &world.Memory{}
+	written, err := snapshot.Load(a.cfg.Snapshot, world.MemoryVersion, m)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil //nolint:nilnil // the first start
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &core.Saved{Memory: m, Written: written}, nil
+}
 
 // Run runs the agent until ctx ends, then takes its queues off the broker. It returns an error only when something
 // happened that running on cannot mend.
 func (a *Agent) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	a.work.Go(func() { a.sw.Run(ctx) })
-	a.work.Go(func() { a.register(ctx) })
-	err := a.loop(ctx)
+	a.runner.StartSwitch(ctx)
+	a.loop(ctx)
 	cancel()
 	close(a.ended)
-	a.contain(culprit{name: "remembering"}, a.rememberLast)
-	a.notify(a.cfg.Notifier.Stopping())
+	if last := a.core.Last(time.Now()); last != nil {
+		if err := a.runner.Save(*last); err != nil {
+			a.log.Warn("snapshot not written", "err", err)
+		}
+	}
+	if err := a.cfg.Notifier.Stopping(); err != nil {
+		a.log.Warn("sd_notify failed", "err", err)
+	}
 	// The caller's context is over; what is left of the connection gets a short one of its own.
 	closing, done := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
 	defer done()
 	if closeErr := a.broker.Close(closing); closeErr != nil {
 		a.log.Warn("queues not deleted, the broker expires them", "err", closeErr)
 	}
-	a.work.Wait()
+	a.runner.Wait()
 	a.log.Info("agent stopped")
-	return err
+	return nil
 }
 
-func (a *Agent) loop(ctx context.Context) error {
+// loop takes what happens to the core, and what follows from it to the runner.
+func (a *Agent) loop(ctx context.Context) {
 	// A nil channel never fires: without an interval or a watchdog the loop does without.
 	var reportTick, watchdogTick <-chan time.Time
 	if a.cfg.ReportInterval > 0 {
@@ -234,14 +246,18 @@ func (a *Agent) loop(ctx context.Context) error {
 		watchdogTick = t.C
 	}
 	changes := a.sw.Changes()
-	defer a.wake.Stop()
+	wake := &alarm{timer: time.NewTimer(time.Hour)}
+	defer wake.timer.Stop()
+	a.step(ctx, wake)
 	for {
 		var began time.Time
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case answer := <-a.asked:
-			answer()
+			v := a.core.Look(time.Now())
+			answer(v)
+			wake.set(v.Wake())
 			continue // nothing has changed
 		case b, ok := <-changes:
 			if !ok {
@@ -249,160 +265,100 @@ func (a *Agent) loop(ctx context.Context) error {
 				continue
 			}
 			began = time.Now()
-			if !a.contain(culprit{name: "taking rows of the switch"}, func() { a.switchChanged(ctx, b) }) {
-				a.rowsLost(b)
-			}
+			a.step(ctx, wake, effect.SwitchChanged{Batch: b})
 		case <-a.inbox.ready:
 			began = time.Now()
-			for _, e := range a.inbox.take() {
-				a.receive(ctx, e)
-			}
+			a.step(ctx, wake, a.received()...)
 		case <-a.pushes.ready:
 			began = time.Now()
-			a.takePushes(ctx)
-		case <-a.wake.C:
-			began, a.wakeAt = time.Now(), time.Time{}
+			a.takePushes()
+			a.step(ctx, wake)
+		case <-wake.timer.C:
+			began, wake.at = time.Now(), time.Time{}
+			a.step(ctx, wake)
 		case <-reportTick:
 			began = time.Now()
-			a.contain(culprit{name: "reporting the agent's state"}, func() {
-				a.world.Expire(time.Now())
-				a.sendReport(ctx)
-			})
+			a.step(ctx, wake, effect.ReportDue{})
 		case <-watchdogTick:
 			began = time.Now()
-			a.notify(a.cfg.Notifier.Watchdog())
+			a.step(ctx, wake, effect.WatchdogDue{})
 		}
-		a.converge(ctx)
-		a.seen.turned(time.Since(began))
+		a.turns.took(time.Since(began))
 	}
 }
 
-// wakeUp has the loop go round at a time, if that is not zero, or earlier.
-func (a *Agent) wakeUp(at time.Time) {
-	if at.IsZero() || !a.wakeAt.IsZero() && a.wakeAt.Before(at) {
+// received takes the events out of the inbox.
+func (a *Agent) received() []effect.Event {
+	events := a.inbox.take()
+	for i, e := range events {
+		if _, ok := e.(effect.Dropped); ok {
+			events[i] = a.pushes.drops.take()
+		}
+	}
+	return events
+}
+
+// step has the core decide, and begins what it decides on.
+func (a *Agent) step(ctx context.Context, wake *alarm, events ...effect.Event) {
+	now := time.Now()
+	out := a.core.Step(now, events...)
+	a.cfg.tape.stepped(now, events, out)
+	a.runner.Start(ctx, out.Do)
+	if out.Progress != nil {
+		a.cfg.Progress(*out.Progress)
+	}
+	wake.set(out.Wake)
+}
+
+// alarm has the loop go round at a time.
+type alarm struct {
+	timer *time.Timer
+	at    time.Time
+}
+
+// set sets the time; zero: none.
+func (w *alarm) set(at time.Time) {
+	if at.Equal(w.at) {
 		return
 	}
-	a.wakeAt = at
-	a.wake.Reset(max(time.Until(at), 0))
-}
-
-func (a *Agent) event(ctx context.Context, e any) {
-	switch e := e.(type) {
-	case *messaging.Message:
-		a.message(e)
-	case messaging.Event:
-		a.brokerEvent(e)
-	case droppedMessages:
-		a.messagesDropped(a.drops.take())
-	case notAlive:
-		a.repeats.log(a.log, slog.LevelWarn, "neutron-server does not answer, retrying", "err", e.err)
-	case registered:
-		a.repeats.forget("neutron-server does not answer, retrying")
-		a.versions, a.report.unheard = e.versions, neutron.PushesWhenTold(e.releases)
-		a.log.Info("neutron-server answered", "release", e.releases, "waited", e.waited)
-		if len(e.removed) > 0 {
-			a.log.Info("queues of an earlier agent deleted", "queues", len(e.removed))
-		}
-		if a.cfg.ReportInterval == 0 {
-			a.notify(a.cfg.Notifier.Ready("listening, without state reports"))
-		}
-		a.sendReport(ctx)
-	case reported:
-		a.reportEnded(e)
-	case linked:
-		a.bridgeLinked(ctx, e)
-	case dataplane.Reading:
-		a.bridgeRead(e)
-	case observed:
-		a.flowsObserved(e)
-	case *dataplane.Round:
-		a.applied(e)
-	case pulled:
-		a.pullEnded(e)
-	case portsReported:
-		a.takePortsReported(e)
-	case saved:
-		a.memorySaved(e)
-	case connectionsListed:
-		a.releaseConnections(ctx, e)
-	case connectionsReleased:
-		a.released(e)
-	case databaseAsked:
-		a.heard(e.err)
-	case called:
-		a.callDone(e)
-	case packetIn:
-		a.packetCame(ctx, e)
-	case failedAside: // counted when it landed
-	default:
-		panic(fmt.Sprintf("event %T has no place in the loop", e))
-	}
-}
-
-// switchChanged moves the view on.
-func (a *Agent) switchChanged(ctx context.Context, b *ovsdb.Batch) {
-	a.noteSwitch(b)
-	if b.Kind == ovsdb.Disconnected {
-		a.switchUp = false
-		a.repeats.log(a.log, slog.LevelWarn, "connection to ovsdb-server failed, retrying", "err", b.Err)
+	if w.at = at; at.IsZero() {
+		w.timer.Stop()
 		return
 	}
-	a.world.Switch(b)
-	a.notePlugged(b)
-	a.extensions.OnRows(b)
-	if !a.started {
-		a.started = true
-		a.world.Rebuild() // everything is compiled
-	}
-	if a.switchUp {
-		return
-	}
-	a.switchUp = true
-	a.repeats.forget("connection to ovsdb-server failed, retrying")
-	a.log.Info("connected to ovsdb-server", "ports", len(a.world.PortIDs()))
-	a.warnOfSwitch()
-	a.sendReport(ctx)
+	w.timer.Reset(max(time.Until(at), 0))
 }
 
-// message takes what the server told us to the world.
-func (a *Agent) message(m *messaging.Message) {
-	decoded, err := neutron.DecodeMessage(m.Topic, m.Method, m.Args)
-	if err != nil {
-		a.repeats.log(a.log, slog.LevelWarn, "RPC message cannot be decoded", "topic", m.Topic, "err", err)
-		a.missed() // whatever it was
-		return
-	}
-	a.log.Debug("message", "topic", m.Topic, "method", m.Method, "known", decoded != nil)
-	if push, ok := decoded.(*neutron.Push); ok {
-		err = errors.Join(a.world.Push(push, time.Now()), a.extensions.OnPush(push))
-		if err != nil && slices.ContainsFunc(push.Objects, func(o neutron.Primitive) bool { return o.ID() == "" }) {
-			a.missed() // it may have been about anything
+// turns counts the turns of the loop.
+type turns struct {
+	n             uint64
+	busy, longest time.Duration
+}
+
+func (t *turns) took(d time.Duration) {
+	t.n++
+	t.busy += d
+	t.longest = max(t.longest, d)
+}
+
+// add adds the turns to the totals.
+func (t *turns) add(to *inspect.Totals) {
+	to.Turns, to.BusySeconds, to.LongestSeconds = t.n, t.busy.Seconds(), t.longest.Seconds()
+}
+
+// take is where messages arrive. It hands them to the loop; from then on they are ours, and the broker may forget them. While
+// the loop has enough of them it waits, and the broker with it.
+func (a *Agent) take(ctx context.Context, m *messaging.Message) (any, error) {
+	if m.Call {
+		// Nobody calls an agent, except to see whether it is there.
+		if a.cfg.Ping && m.Method == "oslo_rpc_server_ping" {
+			return "pong", nil
 		}
-	} else {
-		err = a.extensions.OnCast(m.Method, m.Args)
+		return nil, messaging.NewNoSuchMethod(m.Method)
 	}
-	if err != nil {
-		a.unreadable("message of topic "+m.Topic, err)
-		a.repeats.log(a.log, slog.LevelWarn, "RPC message cannot be decoded", "topic", m.Topic, "err", err)
-	}
-	switch d := decoded.(type) {
-	case *neutron.TunnelUpdate:
-		a.world.Tunnels.Up(world.Endpoint{Type: d.Type, IP: d.IP})
-	case *neutron.TunnelDelete:
-		a.world.Tunnels.Gone(world.Endpoint{Type: d.Type, IP: d.IP})
-	case *neutron.FDBAdd:
-		a.world.Tunnels.FDBAdd(d)
-	case *neutron.FDBRemove:
-		a.world.Tunnels.FDBRemove(d)
-	case *neutron.FDBChange:
-		a.world.Tunnels.FDBChange(d)
-	}
-	a.noteMessage(decoded)
+	return nil, a.pushes.put(ctx, m)
 }
 
-// notify logs what telling the service manager led to.
-func (a *Agent) notify(err error) {
-	if err != nil {
-		a.repeats.log(a.log, slog.LevelWarn, "sd_notify failed", "err", err)
-	}
+// Why tells who wants a flow of a bridge, and why. It is for when [Agent.Run] has returned.
+func (a *Agent) Why(bridge string, k openflow.Key) (owner world.Object, reason string, ok bool) {
+	return a.core.Look(time.Now()).Why(bridge, k)
 }

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/patchbay-sdn/patchbay/internal/effect"
 	"github.com/patchbay-sdn/patchbay/internal/gate"
 	"github.com/patchbay-sdn/patchbay/internal/inspect"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
@@ -102,7 +103,7 @@ func TestNotInSyncUntilForwardingEntriesAreRequested(t *testing.T) {
 		ovs.plug("1", 0, 10)
 		wait(time.Minute)
 		r.took = 50 * time.Second
-		a.inbox.put(messaging.Gap{})
+		a.inbox.put(effect.Broker{Event: messaging.Gap{}})
 		wait(45 * time.Second)
 		s := status()
 		if s.InSync || !s.Changing || !has(s.Reasons, "has not answered the request for the forwarding entries of 1 network") || len(s.Awaited) > 0 {
@@ -130,7 +131,7 @@ func TestChanging(t *testing.T) {
 		if s := status(); !s.InSync || s.Changing {
 			t.Errorf("afterwards: in sync %v, changing %v, %q", s.InSync, s.Changing, s.Reasons)
 		}
-		a.inbox.put(messaging.Disconnected{Err: messaging.ErrTimeout})
+		a.inbox.put(effect.Broker{Event: messaging.Disconnected{Err: messaging.ErrTimeout}})
 		ovs.plug("2", 0, 11)
 		wait(time.Second)
 		if s := status(); s.InSync || s.Changing || !has(s.Reasons, "the broker cannot be reached") {

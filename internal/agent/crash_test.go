@@ -27,6 +27,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/observe"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
 	"github.com/patchbay-sdn/patchbay/internal/qos"
+	"github.com/patchbay-sdn/patchbay/internal/runner"
 	"github.com/patchbay-sdn/patchbay/internal/snapshot"
 	"github.com/patchbay-sdn/patchbay/internal/trunk"
 	"github.com/patchbay-sdn/patchbay/internal/world"
@@ -97,6 +98,9 @@ type crashHistory struct {
 	done    chan error
 	story   []string
 
+	taped bool
+	tapes []*tape // of each life, if they are kept
+
 	watch *crashWatch
 	ready func(*Agent) // called before an agent runs
 	says  *watched     // the agent, about itself
@@ -109,7 +113,12 @@ type crashHistory struct {
 }
 
 func newCrashHistory(t *testing.T, rnd *rand.Rand) *crashHistory {
-	h := &crashHistory{t: t, rnd: rnd, ovs: newFakeOVS(), truth: newTruth(), dir: t.TempDir(), watch: &crashWatch{}}
+	return newTapedHistory(t, rnd, false)
+}
+
+// newTapedHistory is newCrashHistory, and may keep tapes of what agents are told.
+func newTapedHistory(t *testing.T, rnd *rand.Rand, taped bool) *crashHistory {
+	h := &crashHistory{taped: taped, t: t, rnd: rnd, ovs: newFakeOVS(), truth: newTruth(), dir: t.TempDir(), watch: &crashWatch{}}
 	filter := rnd.IntN(3) > 0
 	h.cfg = world.Config{
 		Host: "hv1", IntegrationBridge: "br-int", TunnelBridge: "br-tun", IntPatch: "patch-tun", TunPatch: "patch-int",
@@ -164,6 +173,10 @@ func (h *crashHistory) fail(format string, args ...any) {
 func (h *crashHistory) live(limit int, away bool) {
 	dir := h.dir
 	h.life = newLife(limit, func() { h.dir = copyState(h.t, dir) })
+	if h.taped {
+		h.life.tape = &tape{}
+		h.tapes = append(h.tapes, h.life.tape)
+	}
 	h.region = &region{life: h.life, truth: h.truth, rnd: rand.New(rand.NewPCG(h.rnd.Uint64(), 2)), away: away, ready: h.prepare}
 	h.agent, h.session, h.cancel, h.done = startOn(h.t, h.cfg, h.ovs, h.region, filepath.Join(dir, "snapshot"), h.more...)
 }
@@ -173,7 +186,7 @@ func (h *crashHistory) prepare(a *Agent) {
 	if h.ready != nil {
 		h.ready(a)
 	}
-	if a.contained.probe == nil { // else panics are injected, and extensions answer now one thing and now another
+	if a.cfg.probe.f == nil { // else panics are injected, and extensions answer now one thing and now another
 		watchGate(h.t, a)
 	}
 	h.says = watchAgent(a, h.says)
@@ -196,10 +209,10 @@ func startAgent(t *testing.T, cfg world.Config, ovs *fakeOVS, l *life, connect f
 	sw := ovs.session(l)
 	a, err := New(Config{
 		Host: "hv1", ReportInterval: 30 * time.Second, PortsPerReport: 20, Log: log, World: cfg, Snapshot: file, Extensions: more,
-		Configurations: ofAgent(cfg),
-		Settings:       pipeline.Settings{DatapathType: "netdev", MACTableSize: 50000, VXLANPort: 4789, DontFragment: true},
-		Notifier:       observe.NewNotifier(func(string) string { return "" }, 1),
-		Link:           Supervised(func(ctx context.Context, bridge string) (*openflow.Conn, error) { return ovs.dial(ctx, l, bridge) }),
+		Configurations: ofAgent(cfg), probe: &probe{}, tape: l.tape, Progress: func(Progress) {},
+		Settings: pipeline.Settings{DatapathType: "netdev", MACTableSize: 50000, VXLANPort: 4789, DontFragment: true},
+		Notifier: observe.NewNotifier(func(string) string { return "" }, 1),
+		Link:     runner.Supervised(func(ctx context.Context, bridge string) (*openflow.Conn, error) { return ovs.dial(ctx, l, bridge) }),
 	}, sw, func(onEvent func(messaging.Event)) (Broker, error) { return connect(onEvent), nil })
 	if err != nil {
 		t.Fatal(err)
@@ -359,7 +372,7 @@ func described(o *fakeOVS, vlans map[uint16]string) map[string]bool {
 
 func vlansOf(a *Agent) map[uint16]string {
 	out := map[uint16]string{}
-	for _, s := range a.world.Segments.All() {
+	for _, s := range a.world().Segments.All() {
 		out[s.VLAN] = s.Key.String()
 	}
 	return out

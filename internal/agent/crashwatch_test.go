@@ -42,14 +42,15 @@ func watchAgent(a *Agent, before *watched) *watched {
 			}
 		}
 		say(!p.Complete, "more than that")
-		for c, h := range a.contained.held {
-			say(!h.passing, c.String()+", which is held")
+		v := a.view()
+		for _, name := range v.Quarantined() {
+			say(true, name+", which is held")
 		}
-		say(a.cfg.Snapshot != "" && (a.memory.stale || a.memory.saving) && !restless(a), "the snapshot")
-		for _, name := range a.world.Bridges() {
-			say(a.dataplane.Bridge(name).FoundMeters > 0, "meters that were found on "+name)
+		say(v.Unsaved() && !restless(a), "the snapshot")
+		for _, name := range a.world().Bridges() {
+			say(v.Dataplane().Bridge(name).FoundMeters > 0, "meters that were found on "+name)
 		}
-		for _, e := range a.extensions.Set {
+		for _, e := range v.Extensions() {
 			for _, call := range e.Calls() {
 				say(true, "call "+call.Key.String())
 			}
@@ -57,8 +58,8 @@ func watchAgent(a *Agent, before *watched) *watched {
 		}
 		w.rests, w.missing = len(missing) == 0, missing
 	}
-	probe := a.contained.probe
-	a.contained.probe = func(where string) {
+	probe := a.cfg.probe.f
+	a.cfg.probe.f = func(where string) {
 		if where == "connecting to bridges" { // a step of the loop, after what changed was worked out
 			w.mu.Lock()
 			now := maps.Clone(w.vlans)
@@ -75,7 +76,7 @@ func watchAgent(a *Agent, before *watched) *watched {
 
 // restless says whether something changes all the time, so that the snapshot never is what is known now.
 func restless(a *Agent) bool {
-	return slices.ContainsFunc(a.extensions.Set, func(e extension.Member) bool { return e.Name() == "extra" })
+	return slices.ContainsFunc(a.view().Extensions(), func(e extension.Member) bool { return e.Name() == "extra" })
 }
 
 func (w *watched) atRest() (bool, []string) {

@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/patchbay-sdn/patchbay/internal/core"
+	"github.com/patchbay-sdn/patchbay/internal/effect"
 	"github.com/patchbay-sdn/patchbay/internal/observe"
 	"github.com/patchbay-sdn/patchbay/internal/pace"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
@@ -102,7 +104,7 @@ func (h *driftHost) apply(mods ...openflow.FlowMod) {
 // repairs are the flows that were repaired so far.
 func (h *driftHost) repairs() (n uint64) {
 	h.t.Helper()
-	if err := h.agent.ask(h.t.Context(), func() { n = h.agent.dataplane.Bridge("br-int").Repaired }); err != nil {
+	if err := h.agent.ask(h.t.Context(), func(v core.View) { n = v.Dataplane().Bridge("br-int").Repaired }); err != nil {
 		h.t.Fatal(err)
 	}
 	return n
@@ -314,10 +316,10 @@ func TestLostReports(t *testing.T) {
 		if len(h.differs()) != 1 {
 			t.Errorf("repaired before it can be known: %v", h.differs())
 		}
-		if err := h.agent.ask(h.t.Context(), func() { h.agent.dataplane.EventsLost("br-int") }); err != nil {
+		if err := h.agent.ask(h.t.Context(), func(v core.View) { v.Dataplane().EventsLost("br-int") }); err != nil {
 			t.Fatal(err)
 		}
-		h.agent.inbox.put(observed{bridge: "br-int"}) // of no connection: it only wakes the loop
+		h.agent.inbox.put(effect.FlowsChanged{Bridge: "br-int"}) // of no connection: it only wakes the loop
 		h.repaired(soon, 1, 1)
 	})
 }
@@ -367,7 +369,7 @@ func TestReportsOfAFormerConnection(t *testing.T) {
 	inDriftHost(t, nil, func(h *driftHost) {
 		h.sw.Drop()
 		wait(10 * time.Second)
-		h.agent.inbox.put(observed{bridge: "br-int", conn: &hung{}, updates: []openflow.FlowUpdate{{Event: openflow.FlowDeleted, Entry: h.port()}}})
+		h.agent.inbox.put(effect.FlowsChanged{Bridge: "br-int", Conn: &hung{}, Updates: []openflow.FlowUpdate{{Event: openflow.FlowDeleted, Entry: h.port()}}})
 		wait(soon)
 		if got := h.repairs(); got != 0 {
 			t.Errorf("%d repairs for a report of a connection that is gone", got)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -16,11 +15,10 @@ import (
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/conntrack"
-	"github.com/patchbay-sdn/patchbay/internal/dataplane"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/observe"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
-	"github.com/patchbay-sdn/patchbay/internal/pipeline"
+	"github.com/patchbay-sdn/patchbay/internal/runner"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 	sim "github.com/patchbay-sdn/patchbay/lab/sim/region"
 	"github.com/patchbay-sdn/patchbay/openflow"
@@ -142,8 +140,8 @@ func (c *tracker) Release(_ context.Context, zone uint16, connections []conntrac
 	return len(connections), c.note("release", zone)
 }
 
-// filtering makes an agent with filters before a cloud, and the switch's first rows: so many ports.
-func filtering(t *testing.T, c *cloud, ct Conntrack, ports int) (*Agent, *fakeSwitch, *ovsdb.Batch) {
+// filtering makes an agent with filters before a cloud, or before another server that stands before it, and the switch's first rows: so many ports.
+func filtering(t *testing.T, c *cloud, ct Conntrack, ports int, before ...Broker) (*Agent, *fakeSwitch, *ovsdb.Batch) {
 	t.Helper()
 	c.fakeBroker = &fakeBroker{
 		alive:  func() (bool, error) { return true, nil },
@@ -152,15 +150,14 @@ func filtering(t *testing.T, c *cloud, ct Conntrack, ports int) (*Agent, *fakeSw
 	c.asked = map[string]int{}
 	sw := &fakeSwitch{changes: make(chan *ovsdb.Batch)}
 	a, err := New(Config{
-		Host: "hv1", ReportInterval: 30 * time.Second, PortsPerReport: 20, Log: slog.New(slog.DiscardHandler), Conntrack: ct,
+		Host: "hv1", ReportInterval: 30 * time.Second, PortsPerReport: 20, Log: slog.New(slog.DiscardHandler), Conntrack: ct, probe: &probe{},
 		World:    world.Config{Host: "hv1", IntegrationBridge: "br-int", Filter: true, FilterTables: true, FailClosed: true},
 		Notifier: observe.NewNotifier(func(string) string { return "" }, 1),
-		Link:     Supervised(func(context.Context, string) (*openflow.Conn, error) { return nil, errors.New("no such bridge") }),
-	}, sw, func(func(messaging.Event)) (Broker, error) { return c, nil })
+		Link:     runner.Supervised(func(context.Context, string) (*openflow.Conn, error) { return nil, errors.New("no such bridge") }),
+	}, sw, func(func(messaging.Event)) (Broker, error) { return append(before, c)[0], nil })
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.wake = time.NewTimer(time.Hour)
 	batch := connected()
 	br := &ovsdb.Bridge{UUID: "br", Name: "br-int"}
 	for i := range ports {
@@ -199,7 +196,7 @@ func TestAGroupThatTheServerRefusesWaitsAlone(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		for _, id := range a.world.PortIDs() {
+		for _, id := range a.world().PortIDs() {
 			state, reason := world.Wired, "bound"
 			switch id {
 			case "p17":
@@ -207,7 +204,7 @@ func TestAGroupThatTheServerRefusesWaitsAlone(t *testing.T) {
 			case "p23":
 				state, reason = world.Waiting, "the server does not know its security group g23"
 			}
-			if got := a.world.Port(id).Wiring; got.State != state || !strings.Contains(got.Reason, reason) {
+			if got := a.world().Port(id).Wiring; got.State != state || !strings.Contains(got.Reason, reason) {
 				t.Errorf("%s is %s (%s), want %s (%s)", id, got.State, got.Reason, state, reason)
 			}
 		}
@@ -218,174 +215,4 @@ func TestAGroupThatTheServerRefusesWaitsAlone(t *testing.T) {
 			t.Errorf("%d more questions about groups in ten minutes: pauses grow to half a minute", late)
 		}
 	})
-}
-
-// settle has an agent take everything that has happened, outside its loop.
-func settle(t *testing.T, a *Agent) {
-	t.Helper()
-	for {
-		for _, o := range a.world.Settle() {
-			a.compile(o)
-		}
-		a.pullMissing(t.Context())
-		a.reportPorts(t.Context())
-		a.work.Wait()
-		events := a.inbox.take()
-		if len(events) == 0 {
-			return
-		}
-		for _, e := range events {
-			a.receive(t.Context(), e)
-		}
-	}
-}
-
-// obeyed tells an agent that its bridge has exactly what is wanted.
-func obeyed(a *Agent) {
-	var have []openflow.Entry
-	for _, o := range a.world.Everything() {
-		for _, f := range pipeline.Compile(a.world, &a.cfg.Settings, o).Flows {
-			have = append(have, f.Entry)
-		}
-	}
-	hasFlows(a, "br-int", have)
-}
-
-// hasFlows tells an agent that one of its bridges has flows. It is connected to it if it is not yet.
-func hasFlows(a *Agent, name string, flows []openflow.Entry) {
-	if !a.dataplane.Bridge(name).Connected {
-		a.dataplane.Linked(name, obedient{}, nil, time.Now())
-	}
-	a.dataplane.Read(dataplane.Reading{Bridge: name, Conn: obedient{}, Flows: flows, MaxMeters: 9}, time.Now())
-}
-
-// rowsWritten tells an agent that all rows of what has its flows are as wanted.
-func rowsWritten(a *Agent) {
-	a.dataplane.Contain = func(world.Object, func()) bool { return true }
-	a.dataplane.Next(dataplane.Input{View: a.world.View, Connected: true, Unflushed: a.unflushedZone}, time.Now())
-	a.dataplane.Landed()
-	a.dataplane.Contain = a.inRows
-}
-
-func TestAPortThatTheServerPutDownIsReportedAgain(t *testing.T) {
-	c := &cloud{}
-	a, _, batch := filtering(t, c, nil, 1)
-	a.versions = neutron.Versions{neutron.KindPort: "1.7", neutron.KindSecurityGroup: "1.5"}
-	a.started, a.switchUp = true, true
-	a.world.Switch(batch)
-	settle(t, a)
-	if len(c.status) != 0 {
-		t.Fatalf("reported before its filters were in place: %v", c.status)
-	}
-	obeyed(a)
-	push := func(revision int, status string) {
-		t.Helper()
-		data := cloudPort("p0", revision, status)
-		body := map[string]any{}
-		if err := answer(data, nil, &body); err != nil {
-			t.Fatal(err)
-		}
-		p := &neutron.Push{Kind: neutron.KindPort, Event: neutron.Updated, Objects: make([]neutron.Primitive, 1)}
-		if err := answer(primitive(neutron.KindPort, body), nil, &p.Objects[0]); err != nil {
-			t.Fatal(err)
-		}
-		if err := a.world.Push(p, time.Now()); err != nil {
-			t.Fatal(err)
-		}
-		settle(t, a)
-	}
-	const report = "up [p0] down []"
-	settle(t, a)
-	want := []string{report}
-	for _, step := range []struct {
-		revision int
-		status   string
-		again    bool
-	}{{5, "DOWN", false}, {6, "ACTIVE", false}, {7, "DOWN", true}, {7, "DOWN", false}, {6, "DOWN", false}, {8, "ACTIVE", false}, {9, "BUILD", true}} {
-		push(step.revision, step.status)
-		if step.again {
-			want = append(want, report)
-		}
-		if !slices.Equal(c.status, want) {
-			t.Fatalf("after %s at revision %d: %v, want %v", step.status, step.revision, c.status, want)
-		}
-	}
-}
-
-func TestConnectionTrackingIsTold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ct := &tracker{began: time.Now()}
-		a, _, batch := filtering(t, &cloud{}, ct, 2)
-		a.versions = neutron.Versions{neutron.KindPort: "1.7", neutron.KindSecurityGroup: "1.5"}
-		a.started = true
-		batch.Ports[0].New.OtherConfig = nil // nothing says that its network had VLAN 1
-		batch.Ports[1].New.OtherConfig = nil
-		a.world.Switch(batch)
-		settle(t, a)
-		makeRound(t, a, nil)
-		if !slices.Equal(ct.calls, []string{"flush 1 at 0s"}) {
-			t.Fatalf("a VLAN with a new network: %v", ct.calls)
-		}
-		if r := makeRound(t, a, nil); len(r.Flush) > 0 {
-			t.Errorf("emptied again: %v", r.Flush)
-		}
-		if !a.zones.TakeChanged()[1] {
-			t.Error("filters of VLAN 1 changed, and it is not due")
-		}
-		ct.calls = nil
-		// The rules of g0 let in who is 10.0.0.1, and nobody else.
-		allowed := conntrack.Connection{Src: netip.MustParseAddr("10.0.0.1"), Dst: netip.MustParseAddr("10.0.5.0"), Protocol: 6, DstPort: 80}
-		refused := allowed
-		refused.Src = netip.MustParseAddr("10.0.0.2")
-		ct.marked = []conntrack.Connection{refused, allowed}
-		a.zones.Committed(map[uint16]bool{1: true}, time.Now())
-		for range 100 {
-			a.listConnections(t.Context())
-			a.work.Wait()
-			for _, e := range a.inbox.take() {
-				a.receive(t.Context(), e)
-			}
-			time.Sleep(100 * time.Millisecond)
-		}
-		if !slices.Equal(ct.released, []conntrack.Connection{allowed}) {
-			t.Errorf("released %v", ct.released)
-		}
-		if want := []string{"list 1 at 0s", "release 1 at 0s", "list 1 at 1s", "list 1 at 5s"}; !slices.Equal(ct.calls, want) {
-			t.Errorf("looked for connections that are allowed again: %v, want %v", ct.calls, want)
-		}
-	})
-}
-
-func TestWhatIsFoundOnTheBridge(t *testing.T) {
-	entry := func(text string) openflow.Entry {
-		f, err := openflow.ParseFlow(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		e, err := f.Entry()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return e
-	}
-	const normal = "table=0,priority=0,actions=NORMAL"
-	const drop, open, high = "table=0,priority=0,actions=drop", "table=0,priority=0,cookie=0x7,actions=resubmit(,59)", "table=0,priority=1,actions=drop"
-	for _, c := range []struct {
-		flows  []string
-		closed bool
-	}{{nil, true}, {[]string{drop}, true}, {[]string{open}, false}, {[]string{high}, true}, {[]string{high, open}, false}, {[]string{normal}, true}} {
-		a, _, _ := filtering(t, &cloud{}, nil, 0)
-		var entries []openflow.Entry
-		for _, f := range c.flows {
-			entries = append(entries, entry(f))
-		}
-		if a.adopt(entries); a.world.Closed() != c.closed {
-			t.Errorf("%v: closed is %v", c.flows, a.world.Closed())
-		}
-	}
-	got := conjunctionIDs(entry("table=72,priority=73,reg6=1,actions=conjunction(18,1/2),conjunction(27,1/2)"))
-	got = append(got, conjunctionIDs(entry("table=72,priority=73,conj_id=43,ip,actions=resubmit(,73)"))...)
-	if !slices.Equal(got, []uint32{18, 27, 43}) {
-		t.Errorf("conjunction ids %v", got)
-	}
 }

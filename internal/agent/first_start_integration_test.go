@@ -18,6 +18,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/observe"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
+	"github.com/patchbay-sdn/patchbay/internal/runner"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 	"github.com/patchbay-sdn/patchbay/lab/vswitch"
 	"github.com/patchbay-sdn/patchbay/openflow"
@@ -120,7 +121,7 @@ func (f *firstStart) wait(what string, ok func() bool) {
 }
 
 func (f *firstStart) link(ctx context.Context, bridge string) <-chan Link {
-	from, to := Supervised(func(ctx context.Context, bridge string) (*openflow.Conn, error) {
+	from, to := runner.Supervised(func(ctx context.Context, bridge string) (*openflow.Conn, error) {
 		return openflow.Dial(ctx, "unix:"+f.sw.MgmtSocket(bridge), openflow.Config{})
 	})(ctx, bridge), make(chan Link)
 	go func() {

@@ -8,26 +8,27 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/patchbay-sdn/patchbay/internal/core"
 	"github.com/patchbay-sdn/patchbay/internal/inspect"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 )
 
 // segments looks at every segment with ports here, a few at a time.
-func (a *Agent) segments(ctx context.Context, look func(*world.Segment)) error {
+func (a *Agent) segments(ctx context.Context, look func(core.View, *world.Segment)) error {
 	var keys []string
-	err := a.ask(ctx, func() {
-		for _, s := range a.world.Segments.All() {
+	err := a.ask(ctx, func(v core.View) {
+		for _, s := range v.World().Segments.All() {
 			keys = append(keys, s.Key.String())
 		}
 	})
 	if err != nil {
 		return err
 	}
-	return a.inSteps(ctx, keys, segmentsPerStep, func(text string) {
+	return a.inSteps(ctx, keys, segmentsPerStep, func(v core.View, text string) {
 		key, _ := world.ParseSegmentKey(text)
-		if s := a.world.Segments.Get(key); s != nil {
-			look(s)
+		if s := v.World().Segments.Get(key); s != nil {
+			look(v, s)
 		}
 	})
 }
@@ -39,13 +40,13 @@ func (a *Agent) Networks(ctx context.Context) ([]inspect.Network, error) {
 		to  []world.Endpoint
 	}
 	var all []flooded
-	err := a.segments(ctx, func(s *world.Segment) {
+	err := a.segments(ctx, func(v core.View, s *world.Segment) {
 		f := flooded{doc: inspect.Network{
 			ID: s.Key.Network, Type: s.Type, Physical: s.Physnet, Number: max(s.Key.ID, 0), VLAN: s.VLAN, Ports: s.PortIDs(),
 			Stations: s.StationCount(),
 		}}
 		if s.Tunnelled() {
-			f.to = a.world.Tunnels.FloodTo(s)
+			f.to = v.World().Tunnels.FloodTo(s)
 		}
 		all = append(all, f)
 	})
@@ -65,7 +66,7 @@ func (a *Agent) Networks(ctx context.Context) ([]inspect.Network, error) {
 // Tunnels implements [inspect.Source].
 func (a *Agent) Tunnels(ctx context.Context) ([]inspect.Tunnel, error) {
 	uses := map[world.Endpoint][]string{}
-	err := a.segments(ctx, func(s *world.Segment) {
+	err := a.segments(ctx, func(_ core.View, s *world.Segment) {
 		if !s.Tunnelled() {
 			return
 		}
@@ -90,11 +91,12 @@ func (a *Agent) Tunnels(ctx context.Context) ([]inspect.Tunnel, error) {
 		err      string
 	}
 	var all []copied
-	err = a.ask(ctx, func() {
-		for _, e := range a.world.Tunnels.WantedEndpoints() {
+	err = a.ask(ctx, func(v core.View) {
+		w := v.World()
+		for _, e := range w.Tunnels.WantedEndpoints() {
 			c := copied{endpoint: e}
-			if i := a.world.View.InterfaceByName(world.TunnelName(e)); i != nil {
-				c.there, c.err, c.ofport = true, i.Error, a.world.OFPort(i.Name)
+			if i := w.View.InterfaceByName(world.TunnelName(e)); i != nil {
+				c.there, c.err, c.ofport = true, i.Error, w.OFPort(i.Name)
 			}
 			all = append(all, c)
 		}
@@ -121,12 +123,12 @@ func (a *Agent) Tunnels(ctx context.Context) ([]inspect.Tunnel, error) {
 // Groups implements [inspect.Source].
 func (a *Agent) Groups(ctx context.Context) ([]inspect.Group, error) {
 	var ids []string
-	if err := a.ask(ctx, func() { ids = a.world.Groups.IDs() }); err != nil {
+	if err := a.ask(ctx, func(v core.View) { ids = v.World().Groups.IDs() }); err != nil {
 		return nil, err
 	}
 	var known []world.KnownGroup
-	err := a.inSteps(ctx, ids, groupsPerStep, func(id string) {
-		if g, ok := a.world.Groups.KnownGroup(id); ok {
+	err := a.inSteps(ctx, ids, groupsPerStep, func(v core.View, id string) {
+		if g, ok := v.World().Groups.KnownGroup(id); ok {
 			known = append(known, g)
 		}
 	})

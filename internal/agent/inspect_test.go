@@ -15,10 +15,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/patchbay-sdn/patchbay/internal/core"
 	"github.com/patchbay-sdn/patchbay/internal/dataplane"
-	"github.com/patchbay-sdn/patchbay/internal/gate"
-	"github.com/patchbay-sdn/patchbay/internal/inspect"
-	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 	"github.com/patchbay-sdn/patchbay/openflow"
@@ -86,83 +84,6 @@ func TestStatusSaysWhatIsMissing(t *testing.T) {
 	})
 }
 
-// What the loop calls in sync and what the status calls so agree.
-func TestInSync(t *testing.T) {
-	c := &cloud{}
-	a, _, batch := filtering(t, c, nil, 2)
-	a.versions = neutron.Versions{neutron.KindPort: "1.7", neutron.KindSecurityGroup: "1.5"}
-	a.started, a.switchUp = true, true
-	a.world.Switch(batch)
-	settle(t, a)
-	if a.open(gate.Complete) || a.status().InSync {
-		t.Error("in sync before anything is in place")
-	}
-	obeyed(a)
-	settle(t, a)
-	rowsWritten(a) // there is no database to write the rows of the bridge to
-	if s := a.status(); !a.open(gate.Complete) || !s.InSync || s.Totals.Wired.Count != 2 {
-		t.Errorf("in sync: %v; status %+v", a.open(gate.Complete), s)
-	}
-	all, err := withLoop(t, a, func(ctx context.Context) ([]inspect.Flow, error) { return a.Flows(ctx, "br-int") })
-	if err != nil || len(all) == 0 {
-		t.Fatal(all, err)
-	}
-	for _, f := range all {
-		if f.State != "present" || f.Owner == "" || f.Reason == "" {
-			t.Errorf("flow %+v", f)
-		}
-	}
-	// Somebody deletes one flow, changes another, and adds one of his own.
-	var wanted []openflow.Entry
-	for k := range a.dataplane.Known("br-int") {
-		wanted = append(wanted, k.Want)
-	}
-	slices.SortFunc(wanted, func(x, y openflow.Entry) int { return x.Key().Compare(y.Key()) })
-	other, err := openflow.ParseFlow("table=0,priority=77,in_port=9,actions=drop")
-	if err != nil {
-		t.Fatal(err)
-	}
-	foreign, err := other.Entry()
-	if err != nil {
-		t.Fatal(err)
-	}
-	changed, err := wanted[1].Flow()
-	if err != nil {
-		t.Fatal(err)
-	}
-	changed.Actions = []openflow.Action{openflow.Output(99)}
-	wrong, err := changed.Entry()
-	if err != nil {
-		t.Fatal(err)
-	}
-	learned, err := (&openflow.Flow{Table: 20, Priority: 1, Cookie: pipeline.Cookie, HardTimeout: 300, Actions: []openflow.Action{openflow.Output(5)}}).Entry()
-	if err != nil {
-		t.Fatal(err)
-	}
-	a.dataplane.Observe("br-int", obedient{}, []openflow.FlowUpdate{
-		{Event: openflow.FlowDeleted, Entry: wanted[0]}, {Event: openflow.FlowModified, Entry: wrong}, {Event: openflow.FlowAdded, Entry: foreign},
-		{Event: openflow.FlowAdded, Entry: learned},
-	}, false, time.Now())
-	b := a.bridges()[0]
-	if b.Pending != 2 || b.Foreign != 1 || b.Repaired != 2 || b.Wanted != len(wanted) || b.Present != len(wanted)+1 {
-		t.Errorf("bridge %+v", b)
-	}
-	all, err = withLoop(t, a, func(ctx context.Context) ([]inspect.Flow, error) { return a.Flows(ctx, "") })
-	states := map[string]int{}
-	for _, f := range all {
-		states[f.State]++
-		if f.State == "different" && !strings.Contains(f.Have, "output:99") {
-			t.Errorf("flow %+v", f)
-		}
-	}
-	if err != nil || states["missing"] != 1 || states["different"] != 1 || states["foreign"] != 1 || states["learned"] != 1 || len(all) != len(wanted)+2 {
-		t.Errorf("%v, %v", states, err)
-	}
-	if _, err := withLoop(t, a, func(ctx context.Context) ([]inspect.Flow, error) { return a.Flows(ctx, "br-no") }); !errors.Is(err, inspect.ErrNotFound) {
-		t.Errorf("a bridge that is none: %v", err)
-	}
-}
-
 // withLoop asks an agent whose loop does nothing but answer.
 func withLoop[T any](t *testing.T, a *Agent, ask func(context.Context) (T, error)) (T, error) {
 	t.Helper()
@@ -174,7 +95,7 @@ func withLoop[T any](t *testing.T, a *Agent, ask func(context.Context) (T, error
 			case <-stop:
 				return
 			case answer := <-a.asked:
-				answer()
+				answer(a.view())
 			}
 		}
 	})
@@ -200,7 +121,7 @@ func TestQuestionsToALoopThatDoesNotAnswer(t *testing.T) {
 		ctx, cancel = context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- a.Run(ctx) }()
-		if err := a.ask(t.Context(), func() { panic("mistake") }); err == nil || !strings.Contains(err.Error(), "mistake") {
+		if err := a.ask(t.Context(), func(core.View) { panic("mistake") }); err == nil || !strings.Contains(err.Error(), "mistake") {
 			t.Errorf("a mistake in an answer: %v", err)
 		}
 		if err := a.Alive(t.Context()); err != nil {
@@ -214,47 +135,15 @@ func TestQuestionsToALoopThatDoesNotAnswer(t *testing.T) {
 	})
 }
 
-func TestRecorder(t *testing.T) {
-	r := &recorder{}
-	r.put(note{kind: kindPort, what: "wired, bound to this host", subject: "p1"})
-	for range 10_000 {
-		r.put(note{kind: kindPush, what: "Port updated, not of this host"})
-	}
-	e := r.events()
-	if len(e) != 2 || e[0].Text != "port p1 is wired, bound to this host" || e[1].Count != 10_000 || e[1].Until.IsZero() {
-		t.Errorf("events %+v", e)
-	}
-	log := slog.New(recording{slog.DiscardHandler, r})
-	log.Error("flow rejected", "object", "port p2")
-	log.Debug("not worth it")
-	for i := range 2 * maxNotes {
-		r.put(note{kind: kindPush, what: "Port updated", subject: fmt.Sprint(i)})
-	}
-	e = r.events()
-	if len(e) != maxNotes || e[0].Subject != fmt.Sprint(maxNotes) || e[maxNotes-1].Subject != fmt.Sprint(2*maxNotes-1) || e[1].Seq != e[0].Seq+1 {
-		t.Errorf("%d events from %+v to %+v", len(e), e[0], e[len(e)-1])
-	}
-	if w := r.lastWarnings(); len(w) != 1 || w[0].Text != "flow rejected object=port p2" || w[0].Level != "error" {
-		t.Errorf("a flood washed the errors away: %+v", w)
-	}
-	if warnings, errs := r.lines(); warnings != 0 || errs != 1 {
-		t.Errorf("%d warnings, %d errors", warnings, errs)
-	}
-}
-
-// A push about another host's port must stay cheap, and so must taking it down.
-func BenchmarkNoteForeignPush(b *testing.B) {
-	a := &Agent{world: world.New(world.Config{})}
-	push := &neutron.Push{Kind: neutron.KindPort, Event: neutron.Updated}
-	for b.Loop() {
-		a.noteMessage(push)
-	}
-}
-
 // With 100,000 flows no step of a question holds the loop for long.
 func BenchmarkFlowsStep(b *testing.B) {
 	const flows = 100_000
-	a := &Agent{dataplane: dataplane.New([]string{"br-int"}), asked: make(chan func()), ended: make(chan struct{})}
+	a, err := New(Config{World: world.Config{IntegrationBridge: "br-int"}, Log: slog.New(slog.DiscardHandler)}, nil,
+		func(func(messaging.Event)) (Broker, error) { return nil, nil })
+	if err != nil {
+		b.Fatal(err)
+	}
+	d := a.view().Dataplane()
 	var have []openflow.Entry
 	for i := range flows {
 		f, err := openflow.ParseFlow(fmt.Sprintf("table=82,priority=70,tcp,reg5=0x%x,nw_src=10.%d.%d.0/24,tp_dst=80,actions=output:%d", i%200+1, i/200%256, i/51200, i%200+1))
@@ -266,15 +155,17 @@ func BenchmarkFlowsStep(b *testing.B) {
 			b.Fatal(err)
 		}
 		have = append(have, e)
-		a.dataplane.Set(world.Object{Kind: world.KindPeer, ID: fmt.Sprint(i)}, pipeline.Want{Flows: []pipeline.Flow{{Bridge: "br-int", Entry: e, Reason: "test"}}})
+		d.Set(world.Object{Kind: world.KindPeer, ID: fmt.Sprint(i)}, pipeline.Want{Flows: []pipeline.Flow{{Bridge: "br-int", Entry: e, Reason: "test"}}})
 	}
-	hasFlows(a, "br-int", have)
+	conn := &hung{}
+	d.Linked("br-int", conn, nil, time.Now())
+	d.Read(dataplane.Reading{Bridge: "br-int", Conn: conn, Flows: have}, time.Now())
 	var held time.Duration
 	steps := 0
 	go func() {
 		for answer := range a.asked {
 			began := time.Now()
-			answer()
+			answer(a.view())
 			held += time.Since(began)
 			steps++
 		}

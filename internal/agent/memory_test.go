@@ -15,7 +15,6 @@ import (
 
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/observe"
-	"github.com/patchbay-sdn/patchbay/internal/report"
 	"github.com/patchbay-sdn/patchbay/internal/snapshot"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 )
@@ -42,7 +41,7 @@ func TestAFullDisk(t *testing.T) {
 		if n := strings.Count(log.String(), "snapshot not written"); n != 1 {
 			t.Errorf("%d lines, want 1:\n%s", n, log)
 		}
-		if a.reports.Confirmed("A") != report.Up {
+		if p := a.view().Port(a.world().Port("A")); p.Document().Reported != "up" {
 			t.Errorf("a port plugged in meanwhile is not up:\n%s", log)
 		}
 		if err := os.Remove(dir); err != nil {
@@ -51,7 +50,7 @@ func TestAFullDisk(t *testing.T) {
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		wait(2 * savePause)
+		wait(10 * time.Second)
 		m := &world.Memory{}
 		if _, err := snapshot.Load(file, world.MemoryVersion, m); err != nil || len(m.Ports) != 1 {
 			t.Errorf("not written when it could be: %v, %v", m.Ports, err)

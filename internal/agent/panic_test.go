@@ -117,7 +117,7 @@ func (f *faults) draw(n int) int {
 
 // classOf groups places for people: all ports, all tasks.
 func classOf(where string) string {
-	where, _, _ = strings.Cut(where, " agent.")
+	where, _, _ = strings.Cut(where, " effect.")
 	for _, kind := range []string{"port", "group", "segment", "station", "peer", "tunnel", "interface", "bridge", "qos", "dvr", "trunk", "extra"} {
 		if rest, ok := strings.CutPrefix(where, kind+" "); ok {
 			if _, of, found := strings.Cut(rest, ", "); found {
@@ -168,6 +168,8 @@ type faulty struct {
 	extension.Extension
 	f *faults
 }
+
+func (e faulty) Unwrap() extension.Extension { return e.Extension }
 
 func (e faulty) Compile(o world.Object, want *pipeline.Want) {
 	e.Extension.Compile(o, want)
@@ -232,14 +234,14 @@ func newPanicHistory(t *testing.T, rnd *rand.Rand) *panicHistory {
 	h.more = []extension.New{dvr.New, trunk.New, qos.New, newExtra}
 	h.life = newLife(0, func() {})
 	h.region = &region{life: h.life, truth: h.truth, spoil: h.faults.spoil, ready: func(a *Agent) {
-		a.contained.probe = h.faults.probe
-		for _, m := range a.extensions.Set { // fresh ones are without faults
-			g := m.Extension.(*guarded)
-			g.in.Extension = faulty{g.in.Extension, h.faults}
-		}
+		a.cfg.probe.f = h.faults.probe
 		h.prepare(a)
 	}}
-	h.agent, h.session, h.cancel, h.done = startOn(t, h.cfg, h.ovs, h.region, h.dir+"/snapshot", h.more...)
+	var more []extension.New // fresh ones are without faults
+	for _, made := range h.more {
+		more = append(more, func(w *world.World) extension.Extension { return faulty{made(w), h.faults} })
+	}
+	h.agent, h.session, h.cancel, h.done = startOn(t, h.cfg, h.ovs, h.region, h.dir+"/snapshot", more...)
 	h.restAndCompare()
 	return h
 }

@@ -5,10 +5,10 @@ package agent
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"sync"
 	"time"
 
+	"github.com/patchbay-sdn/patchbay/internal/effect"
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
 
@@ -41,6 +41,8 @@ type pushbox struct {
 	items []*messaging.Message
 	bytes int
 	rests bool // ready gets no token yet
+
+	drops drops // what never came into the box
 }
 
 func newPushbox() *pushbox {
@@ -116,17 +118,20 @@ func signal(c chan struct{}) {
 	}
 }
 
-// takePushes handles waiting messages, but not for longer than pushSlice.
-func (a *Agent) takePushes(ctx context.Context) {
-	for until := time.Now().Add(pushSlice); time.Now().Before(until); {
+// takePushes takes waiting messages, but not for longer than pushSlice.
+func (a *Agent) takePushes() {
+	now := time.Now()
+	for until := now.Add(pushSlice); now.Before(until); now = time.Now() {
 		m := a.pushes.next()
 		if m == nil {
 			break
 		}
-		a.receive(ctx, m)
+		e := effect.Message{Message: m}
+		a.core.Take(now, e)
+		a.cfg.tape.took(now, e)
 	}
 	rest := pushRest
-	if time.Since(a.timelines.lastPlug) < plugWindow && a.pushes.len() >= floodFrom {
+	if now.Sub(a.core.Look(now).LastPlug()) < plugWindow && a.pushes.len() >= floodFrom {
 		rest = pushRestPlug
 	}
 	a.pushes.rest(rest)
@@ -135,62 +140,40 @@ func (a *Agent) takePushes(ctx context.Context) {
 // drops counts messages that the client has dropped until the loop looks: there may be as many as a peer likes to send.
 type drops struct {
 	mu   sync.Mutex
-	seen droppedMessages
-}
-
-// droppedMessages is the event of messages that were dropped.
-type droppedMessages struct {
-	count, large int               // large: of these, for their size
-	last         messaging.Dropped // one of them; one that was too large, if any was
+	seen effect.Dropped
 }
 
 // put counts a message. It says whether the loop has to be told.
 func (d *drops) put(e messaging.Dropped) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.seen.count++
+	d.seen.Count++
 	var large *messaging.TooLargeError
 	// A reply has no exchange. Its call fails, and is made again.
 	if errors.As(e.Err, &large) && e.Exchange != "" {
-		d.seen.large++
+		d.seen.Large++
 	}
-	if large != nil || d.seen.large == 0 {
-		d.seen.last = e
+	if large != nil || d.seen.Large == 0 {
+		d.seen.Last = e
 	}
-	return d.seen.count == 1
+	return d.seen.Count == 1
 }
 
-func (d *drops) take() droppedMessages {
+func (d *drops) take() effect.Dropped {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	seen := d.seen
-	d.seen = droppedMessages{}
+	d.seen = effect.Dropped{}
 	return seen
 }
 
 // brokerEvents is what the broker's client reports to.
 func (a *Agent) brokerEvents(e messaging.Event) {
 	if d, ok := e.(messaging.Dropped); ok {
-		if a.drops.put(d) {
-			a.inbox.put(droppedMessages{})
+		if a.pushes.drops.put(d) {
+			a.inbox.put(effect.Dropped{})
 		}
 		return
 	}
-	a.inbox.put(e)
-}
-
-// messagesDropped writes down that messages were dropped. One that was too large may have said anything, so everything is
-// pulled again.
-func (a *Agent) messagesDropped(d droppedMessages) {
-	a.seen.totals.Dropped += uint64(d.count) //nolint:gosec // a count
-	if d.count == 0 {
-		return
-	}
-	const large, unreadable = "message too large, dropped; resyncing", "AMQP message cannot be decoded, dropped"
-	msg := unreadable
-	if d.large > 0 {
-		msg = large
-		a.resync()
-	}
-	a.repeats.log(a.log, slog.LevelWarn, msg, "exchange", d.last.Exchange, "key", d.last.RoutingKey, "err", d.last.Err)
+	a.inbox.put(effect.Broker{Event: e})
 }

@@ -76,8 +76,6 @@ func lone(t *testing.T) *Agent {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.wake = time.NewTimer(time.Hour)
-	t.Cleanup(func() { a.wake.Stop() })
 	return a
 }
 
@@ -93,24 +91,13 @@ func TestLoopLeavesPushes(t *testing.T) {
 	for ; a.pushes.len() > 0; turns++ {
 		select {
 		case <-a.pushes.ready:
-			a.takePushes(t.Context())
+			a.takePushes()
 		case <-time.After(5 * time.Second):
 			t.Fatal("the loop is not called back for the messages that are left")
 		}
 	}
 	if turns < 2 {
 		t.Errorf("%d messages of %d bytes were handled in one turn", maxPushes, len(slow.Args))
-	}
-}
-
-// A message that was too large may have said anything.
-func TestLargeMessageIsAGap(t *testing.T) {
-	for large, want := range map[int]bool{0: false, 1: true} {
-		a := lone(t)
-		a.messagesDropped(droppedMessages{count: 2, large: large})
-		if got := !a.resyncing.at.IsZero(); got != want || a.seen.totals.Dropped != 2 {
-			t.Errorf("%d of 2 too large: resync %v, %d counted", large, got, a.seen.totals.Dropped)
-		}
 	}
 }
 
@@ -161,4 +148,25 @@ func TestReasonsAreBounded(t *testing.T) {
 		}
 		_ = r.stop()
 	})
+}
+
+// TestPushbox counts what waits, by number and by size.
+func TestPushbox(t *testing.T) {
+	p := newPushbox()
+	for i := range 3 {
+		if err := p.put(t.Context(), &messaging.Message{Args: make([]byte, 10*(i+1))}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if p.len() != 3 || p.bytes != 60 {
+		t.Errorf("%d messages of %d bytes", p.len(), p.bytes)
+	}
+	for i, want := range []int{50, 30, 0} {
+		if m := p.next(); len(m.Args) != 10*(i+1) || p.bytes != want {
+			t.Errorf("%d bytes, %d left", len(m.Args), p.bytes)
+		}
+	}
+	if p.next() != nil || p.len() != 0 {
+		t.Error("not empty")
+	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/observe"
 	"github.com/patchbay-sdn/patchbay/internal/qos"
+	"github.com/patchbay-sdn/patchbay/internal/runner"
 	"github.com/patchbay-sdn/patchbay/internal/trunk"
 	"github.com/patchbay-sdn/patchbay/openflow"
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
@@ -276,7 +277,7 @@ func (h *replay) start() {
 	a, err := New(Config{
 		Host: h.host, PortsPerReport: 20, World: cfg, Settings: settings, Extensions: more, Snapshot: h.snapshot,
 		Log: slog.New(slog.DiscardHandler), Notifier: observe.NewNotifier(func(string) string { return "" }, 1),
-		Link: Supervised(func(ctx context.Context, bridge string) (*openflow.Conn, error) {
+		Link: runner.Supervised(func(ctx context.Context, bridge string) (*openflow.Conn, error) {
 			return h.ovs.dial(ctx, h.broker.life, bridge)
 		}),
 	}, h.session, func(func(messaging.Event)) (Broker, error) { return h.broker, nil })

@@ -11,7 +11,6 @@ import (
 
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/options"
-	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 )
 
 // Configurations is the part of the state report that follows from the options and the machine's name alone.
@@ -93,11 +92,6 @@ func orEmpty(s []string) []string {
 		return []string{}
 	}
 	return s
-}
-
-// capabilities is the part of the state report that the switch tells.
-func capabilities(c ovsdb.Capabilities) neutron.Capabilities {
-	return neutron.Capabilities{DatapathTypes: orEmpty(c.DatapathTypes), IfaceTypes: orEmpty(c.IfaceTypes)}
 }
 
 // hypervisorName is the name under which Nova knows this machine, found as libvirt finds it: the host name if it is

@@ -10,8 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/options"
-	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 )
 
 func load(t *testing.T, text string) *options.Options {
@@ -43,13 +43,13 @@ arp_responder = true
 extensions = qos
 `)
 	c := configurations(o, "vm")
-	c.OVSCapabilities = capabilities(ovsdb.Capabilities{
+	c.OVSCapabilities = neutron.Capabilities{
 		DatapathTypes: []string{"netdev", "system"},
 		IfaceTypes: []string{
 			"afxdp", "afxdp-nonpmd", "bareudp", "erspan", "geneve", "gre", "gtpu", "internal", "ip6erspan", "ip6gre",
 			"lisp", "patch", "stt", "system", "tap", "vxlan",
 		},
-	})
+	}
 	got, err := json.Marshal(c)
 	if err != nil {
 		t.Fatal(err)

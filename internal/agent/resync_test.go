@@ -14,12 +14,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/patchbay-sdn/patchbay/internal/effect"
 	"github.com/patchbay-sdn/patchbay/internal/gate"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/observe"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/pace"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
+	"github.com/patchbay-sdn/patchbay/internal/runner"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 	"github.com/patchbay-sdn/patchbay/openflow"
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
@@ -93,16 +95,19 @@ func TestOneHostAfterAGap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		count := &tally{kinds: map[string]int{}, at: map[int]int{}, began: time.Now()}
 		c := &counted{cloud: &cloud{}, tally: count, took: 50 * time.Millisecond}
-		a, sw, batch := filtering(t, c.cloud, nil, 250)
-		a.broker, a.server = c, neutron.NewServer(c, "hv1")
+		a, sw, batch := filtering(t, c.cloud, nil, 250, c)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- a.Run(ctx) }()
 		sw.changes <- batch
 		wait(time.Minute)
 		for what, gap := range map[string]func(){
-			"one gap":    func() { a.inbox.put(messaging.Gap{Queue: "q"}) },
-			"three gaps": func() { a.inbox.put(messaging.Gap{}); a.inbox.put(messaging.Gap{}); a.inbox.put(messaging.Gap{}) },
+			"one gap": func() { a.inbox.put(effect.Broker{Event: messaging.Gap{Queue: "q"}}) },
+			"three gaps": func() {
+				a.inbox.put(effect.Broker{Event: messaging.Gap{}})
+				a.inbox.put(effect.Broker{Event: messaging.Gap{}})
+				a.inbox.put(effect.Broker{Event: messaging.Gap{}})
+			},
 		} {
 			count.reset()
 			gap()
@@ -122,13 +127,13 @@ func TestOneHostAfterAGap(t *testing.T) {
 		}
 		// A server that is slow does not make a new port wait: the check has one question about ports on its way.
 		c.took = 20 * time.Second
-		a.inbox.put(messaging.Gap{})
+		a.inbox.put(effect.Broker{Event: messaging.Gap{}})
 		wait(3 * time.Second)
 		c.took = 0
 		count.reset()
 		sw.changes <- plugOne(a, 250)
 		wait(100 * time.Millisecond)
-		if p := a.world.Port("p250"); p == nil || p.Details == nil {
+		if p := a.world().Port("p250"); p == nil || p.Details == nil {
 			t.Errorf("the new port has to wait for the check; asked meanwhile: %v", count.kinds)
 		}
 		cancel()
@@ -141,12 +146,12 @@ func TestOneHostAfterAGap(t *testing.T) {
 // plugOne plugs port p<n> into a switch that filtering made.
 func plugOne(a *Agent, n int) *ovsdb.Batch {
 	id, number := fmt.Sprint("p", n), n+1
-	old := a.world.View.BridgeByName("br-int")
+	old := a.world().View.BridgeByName("br-int")
 	br := *old
 	br.Ports = append(slices.Clone(br.Ports), ovsdb.UUID("r"+id))
 	slices.Sort(br.Ports)
 	return &ovsdb.Batch{
-		Seq: a.world.View.Seq() + 1, Kind: ovsdb.Update, Bridges: []ovsdb.Diff[ovsdb.Bridge]{{Old: old, New: &br}},
+		Seq: a.world().View.Seq() + 1, Kind: ovsdb.Update, Bridges: []ovsdb.Diff[ovsdb.Bridge]{{Old: old, New: &br}},
 		Ports: []ovsdb.Diff[ovsdb.Port]{{New: &ovsdb.Port{UUID: ovsdb.UUID("r" + id), Name: id, Interfaces: []ovsdb.UUID{ovsdb.UUID("i" + id)}}}},
 		Interfaces: []ovsdb.Diff[ovsdb.Interface]{{New: &ovsdb.Interface{
 			UUID: ovsdb.UUID("i" + id), Name: id, OFPort: &number, ExternalIDs: map[string]string{"iface-id": id, "attached-mac": "fa:16:3e:00:01:00"},
@@ -164,8 +169,7 @@ func TestAThousandHostsAfterAGap(t *testing.T) {
 		var running sync.WaitGroup
 		for range hosts {
 			c := &counted{cloud: &cloud{}, tally: count, took: 50 * time.Millisecond}
-			a, sw, batch := filtering(t, c.cloud, nil, ports)
-			a.broker, a.server = c, neutron.NewServer(c, "hv1")
+			a, sw, batch := filtering(t, c.cloud, nil, ports, c)
 			agents = append(agents, a)
 			running.Go(func() { _ = a.Run(ctx) })
 			sw.changes <- batch
@@ -173,7 +177,7 @@ func TestAThousandHostsAfterAGap(t *testing.T) {
 		wait(time.Minute)
 		count.reset()
 		for _, a := range agents {
-			a.inbox.put(messaging.Gap{})
+			a.inbox.put(effect.Broker{Event: messaging.Gap{}})
 		}
 		wait(5 * time.Second)
 		total, busiest := count.total()
@@ -215,13 +219,13 @@ func TestForwardingEntriesAreAskedForOnceANetwork(t *testing.T) {
 		}
 		wait(time.Minute)
 		r.said()
-		a.inbox.put(messaging.Gap{})
+		a.inbox.put(effect.Broker{Event: messaging.Gap{}})
 		wait(time.Minute)
 		if got, want := r.said(), []string{"refresh [1 2]"}; !slices.Equal(got, want) {
 			t.Errorf("after a gap %v, want %v", got, want)
 		}
 		r.said()
-		a.inbox.put(reported{status: neutron.StatusRevived})
+		a.inbox.put(effect.StateReported{Status: neutron.StatusRevived})
 		wait(time.Minute)
 		if got, want := r.said(), []string{"refresh [1 2]"}; !slices.Equal(got, want) || !a.open(gate.Complete) {
 			t.Errorf("revived: %v, want %v; in sync %v", got, want, a.open(gate.Complete))
@@ -242,7 +246,7 @@ func TestANewPortDoesNotWaitForForwardingEntries(t *testing.T) {
 		wait(time.Minute)
 		r.said()
 		r.took = 20 * time.Second
-		a.inbox.put(messaging.Gap{})
+		a.inbox.put(effect.Broker{Event: messaging.Gap{}})
 		wait(3 * time.Second)
 		ovs.plug("4", 0, 12)
 		wait(time.Second)
@@ -285,7 +289,7 @@ func tunnelled(t *testing.T, before func(*region) Broker) (*Agent, *fakeOVS, fun
 			LocalIP: netip.MustParseAddr("10.0.0.1"), TunnelTypes: []string{"vxlan", "gre"}, L2Population: true,
 		},
 		Settings: pipeline.Settings{}, Notifier: observe.NewNotifier(func(string) string { return "" }, 1),
-		Link: Supervised(func(ctx context.Context, bridge string) (*openflow.Conn, error) { return ovs.dial(ctx, l, bridge) }),
+		Link: runner.Supervised(func(ctx context.Context, bridge string) (*openflow.Conn, error) { return ovs.dial(ctx, l, bridge) }),
 	}, ovs.session(l), func(func(messaging.Event)) (Broker, error) { return before(&region{life: l, truth: known}), nil })
 	if err != nil {
 		t.Fatal(err)

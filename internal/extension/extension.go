@@ -6,7 +6,7 @@
 // An [Extension] has three methods: its name, what follows from a change, and what it wants of an object. What else it does it
 // says by implementing optional interfaces: [PushHandler], [CastHandler], [RowHandler], [PacketHandler], [Resyncer], [Puller],
 // [Caller], [Timed], [StateReporter], [Saver], [Explainer]. [NewMember] finds them once, by type assertion. A type that wraps an
-// extension therefore has to implement those that the wrapped one has.
+// extension is a [Wrapper], or has to implement those that the wrapped one has.
 //
 // Inputs are messages of neutron-server, rows of the switch's database and changed objects of the world. Outputs are flows, rows
 // and meters ([pipeline.Want]), objects to pull and calls to make. An extension does no I/O: it lists what it needs, and the

@@ -81,6 +81,7 @@ func newHost(t failer, cfg world.Config, s *server) *host {
 // begin makes an agent over the rows of the database.
 func (h *host) begin(cfg world.Config, rows *ovsdb.Batch, recall func()) {
 	h.w = world.New(cfg)
+	h.w.Time = time.Now()
 	h.set = extension.Make(h.w, makers())
 	h.wants, h.flights = map[world.Object]pipeline.Want{}, map[string]*flight{}
 	recall()

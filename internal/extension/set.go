@@ -31,8 +31,19 @@ type Member struct {
 	Explainer     Explainer
 }
 
+// Wrapper is an extension that stands before another one, and has all its optional interfaces.
+type Wrapper interface {
+	Extension
+	Unwrap() Extension
+}
+
 // NewMember finds the optional interfaces of an extension.
 func NewMember(e Extension) Member {
+	if w, ok := e.(Wrapper); ok {
+		m := NewMember(w.Unwrap())
+		m.Extension = e
+		return m
+	}
 	m := Member{Extension: e}
 	m.PushHandler, _ = e.(PushHandler)
 	m.CastHandler, _ = e.(CastHandler)

@@ -29,7 +29,7 @@ var mayImport = map[string][]string{
 	"internal/options":   {"oslo/config", "oslo/messaging"},
 	"internal/neutron":   {"oslo/messaging", "internal/rawjson"},
 	"internal/ovsdb":     {},
-	"internal/fake":      {"openflow"},
+	"internal/fake":      {"openflow", "internal/neutron", "internal/ovsdb", "internal/world"},
 	"internal/script":    {},
 	"internal/unixctl":   {},
 	"internal/conntrack": {"internal/unixctl"},
@@ -58,12 +58,22 @@ var mayImport = map[string][]string{
 	},
 	"internal/trunk": {"internal/extension", "internal/world", "internal/pipeline", "internal/neutron", "internal/ovsdb"},
 	"internal/repo":  {},
+	"internal/effect": {
+		"openflow", "oslo/messaging", "internal/neutron", "internal/ovsdb", "internal/world", "internal/delta", "internal/dataplane", "internal/pull",
+		"internal/report", "internal/zones", "internal/extension",
+	},
+	"internal/core": {
+		"openflow", "oslo/messaging", "internal/effect", "internal/neutron", "internal/ovsdb", "internal/conntrack", "internal/world", "internal/pipeline",
+		"internal/delta", "internal/dataplane", "internal/gate", "internal/pace", "internal/pull", "internal/report", "internal/zones", "internal/inspect",
+		"internal/extension",
+	},
+	"internal/runner": {
+		"openflow", "oslo/messaging", "internal/effect", "internal/neutron", "internal/observe", "internal/conntrack", "internal/world", "internal/dataplane",
+		"internal/pull", "internal/zones", "internal/snapshot",
+	},
 	"internal/agent": {
-		"openflow", "oslo", "internal/options", "internal/neutron", "internal/ovsdb", "internal/observe", "internal/tables",
-		"internal/conntrack",
-		"internal/world", "internal/pipeline", "internal/delta", "internal/dataplane", "internal/gate", "internal/pace", "internal/pull", "internal/report",
-		"internal/zones", "internal/snapshot",
-		"internal/inspect", "internal/extension",
+		"openflow", "oslo", "internal/options", "internal/effect", "internal/core", "internal/runner", "internal/neutron", "internal/ovsdb", "internal/observe",
+		"internal/world", "internal/pipeline", "internal/delta", "internal/dataplane", "internal/snapshot", "internal/inspect", "internal/extension",
 	},
 	"internal/plan": {
 		"openflow", "oslo/messaging", "internal/agent", "internal/neutron", "internal/ovsdb", "internal/observe", "internal/world",

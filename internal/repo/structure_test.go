@@ -27,20 +27,25 @@ const (
 	maxLines   = 400
 )
 
-// watched are the measures that the table shows. Before is the number when internal/agent began to be taken apart. A ceiling is today's
+// watched are the measures that the table shows. Before is the number when internal/agent began to be taken apart; those of internal/core are the
+// ones that its decisions had there. A ceiling is today's
 // number, where that is above the target: it may only go down. What is not in the list has to meet the limits.
 var watched = map[string]struct{ before, ceiling, target int }{
-	"fields of type agent.Agent":                    {37, 37, 12},
-	"methods of type agent.Agent":                   {175, 154, 25},
+	"fields of type agent.Agent":                    {37, 12, 12},
+	"methods of type agent.Agent":                   {175, 25, 25},
+	"fields of type core.Core":                      {37, 25, 12},
+	"methods of type core.Core":                     {175, 118, 25},
 	"methods of type world.World":                   {147, 40, 40},
 	"methods of type trace.Host":                    {69, 40, 40},
 	"methods of type openflow.Conn":                 {54, 40, 40},
-	"files that start goroutines in internal/agent": {12, 14, 0},
+	"files that start goroutines in internal/agent": {12, 0, 0},
 	"files that start goroutines in internal/plan":  {2, 2, 0},
-	mostTouched:             {11, 8, 2},
-	longFiles:               {29, 1, 0},
-	largestFile:             {590, 417, maxLines},
-	upwardReferences:        {62, 48, 0},
+	mostTouched:             {11, 2, 2},
+	touchedCore:             {11, 8, 2},
+	upwardInCore:            {62, 37, 0},
+	longFiles:               {29, 0, 0},
+	largestFile:             {590, maxLines, maxLines},
+	upwardReferences:        {62, 2, 0},
 	"lines of product code": {51064, 52650, 51064},
 }
 
@@ -57,7 +62,7 @@ var ofNames = []string{"openflow/fields.go"}
 var former = [][]string{
 	{"internal/pace", "internal/gate"},
 	{"internal/pull", "internal/report", "internal/server", "internal/zones", "internal/dataplane"},
-	{"internal/core"}, {"internal/runner"}, {"internal/agent"}, {"internal/plan"},
+	{"internal/effect"}, {"internal/core", "internal/runner"}, {"internal/agent"}, {"internal/plan"},
 }
 
 // level returns the place of a package in former, or -1.
@@ -117,8 +122,10 @@ const (
 	largestFile = "lines of the largest file"
 	longFiles   = "files of more than 400 lines"
 	mostTouched = "files that touch the most touched part of agent.Agent"
+	touchedCore = "files that touch the most touched part of core.Core"
 
 	upwardReferences = "upward references in internal/agent"
+	upwardInCore     = "upward references in internal/core"
 )
 
 // measures are numbers by what they count. A name begins with the measure, then the thing.
@@ -152,10 +159,14 @@ func measure(all []source) measures {
 			}
 		}
 	}
-	agent := slices.DeleteFunc(slices.Clone(all), func(s source) bool { return s.dir != "internal/agent" })
-	m[upwardReferences] = upward(agent)
-	for _, n := range touching(agent) {
-		m[mostTouched] = max(m[mostTouched], n)
+	for _, p := range []struct{ dir, owner, upward, touched string }{
+		{"internal/agent", "Agent", upwardReferences, mostTouched}, {"internal/core", "Core", upwardInCore, touchedCore},
+	} {
+		files := slices.DeleteFunc(slices.Clone(all), func(s source) bool { return s.dir != p.dir })
+		m[p.upward] = upward(files)
+		for _, n := range touching(files, p.owner) {
+			m[p.touched] = max(m[p.touched], n)
+		}
 	}
 	return m
 }
@@ -305,18 +316,18 @@ func references(files []source) map[string]map[string]bool {
 	return refs
 }
 
-// touching counts for each part of Agent that is a struct of the package the files that reach into its fields.
-func touching(files []source) map[string]int {
+// touching counts for each part of a type that is a struct of the package the files that reach into its fields.
+func touching(files []source, owner string) map[string]int {
 	declared := map[string]*ast.StructType{}
 	for _, f := range files {
 		maps.Copy(declared, structs(f.syntax))
 	}
 	out := map[string]int{}
-	if declared["Agent"] == nil {
+	if declared[owner] == nil {
 		return out
 	}
 	parts := map[string]*ast.StructType{}
-	for _, field := range declared["Agent"].Fields.List {
+	for _, field := range declared[owner].Fields.List {
 		if id, ok := field.Type.(*ast.Ident); ok && declared[id.Name] != nil && id.Name != "Config" {
 			for _, name := range field.Names {
 				parts[name.Name] = declared[id.Name]

@@ -87,7 +87,7 @@ type stray struct {
 }
 
 // New makes the extension.
-func New(w *world.World) extension.Extension { return newTrunks(w, time.Now) }
+func New(w *world.World) extension.Extension { return newTrunks(w, func() time.Time { return w.Time }) }
 
 func newTrunks(w *world.World, now func() time.Time) *trunks {
 	return &trunks{

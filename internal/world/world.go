@@ -62,6 +62,8 @@ type World struct {
 	Members  *Members
 	vifs     *vifTable
 
+	// Time is the time of the step that is being taken, for extensions. Its owner sets it.
+	Time time.Time
 	// MaxMeters is how many meters a bridge can have, by its name; a bridge that has not told yet is not in it.
 	MaxMeters map[string]uint32
 
@@ -162,10 +164,10 @@ func (w *common) markTunnel(e Endpoint) {
 func (w *World) Settle() []Object {
 	// A port may bring in a group about which something is remembered, and a group changes its ports.
 	for len(w.touchedGroups)+len(w.touched) > 0 {
-		for id := range take(&w.touchedGroups) {
+		for _, id := range take(&w.touchedGroups) {
 			w.contain(Object{KindGroup, id}, func() { w.Groups.settleGroup(id) })
 		}
-		for id := range take(&w.touched) {
+		for _, id := range take(&w.touched) {
 			w.settlePort(id)
 		}
 	}
@@ -180,9 +182,9 @@ func (w *World) Settle() []Object {
 // Unsettled says whether there are news that Settle has not worked out yet.
 func (w *common) Unsettled() bool { return len(w.dirty)+len(w.touched)+len(w.touchedGroups) > 0 }
 
-// take empties a set and returns what was in it.
-func take(set *map[string]bool) map[string]bool {
-	out := *set
+// take empties a set and returns what was in it, sorted: the first port of a network gets the first local VLAN.
+func take(set *map[string]bool) []string {
+	out := slices.Sorted(maps.Keys(*set))
 	*set = map[string]bool{}
 	return out
 }

@@ -29,7 +29,7 @@ import (
 	"time"
 )
 
-const defaultPackages = "internal/world,internal/delta,internal/pace,internal/zones,internal/dataplane,internal/agent,internal/ovsdb,internal/trunk,internal/qos,internal/dvr,internal/neutron,oslo/messaging"
+const defaultPackages = "internal/world,internal/delta,internal/pace,internal/zones,internal/dataplane,internal/core,internal/runner,internal/agent,internal/ovsdb,internal/trunk,internal/qos,internal/dvr,internal/neutron,oslo/messaging"
 
 // errUnfinished: the time is over.
 var errUnfinished = errors.New("the time is over; call again to go on")

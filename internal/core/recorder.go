@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/patchbay-sdn/patchbay/internal/inspect"
+)
+
+// Recorder keeps the last inputs and decisions, and apart from them the last warnings, which must not be washed away. It
+// may be read while the loop is stuck, which is when it is needed most; so it has a lock, that nobody holds for long.
+type Recorder struct {
+	mu       sync.Mutex
+	ring     []note // the oldest is at next once it is full
+	next     int
+	seq      uint64
+	warnings []note
+	logged   [3]uint64 // lines of the log by level: info, warning, error
+}
+
+const (
+	// maxNotes bounds the recorder; a port takes about five from plug to report.
+	maxNotes = 4096
+	// maxWarnings is how many warnings and errors are kept.
+	maxWarnings = 50
+)
+
+// note is one entry. It is put into words when somebody reads it: most are never read.
+type note struct {
+	seq       uint64
+	at, until int64 // nanoseconds since 1970
+	kind      kind
+	level     int8 // of a line of the log: 1 info, 2 warning, 3 error
+	n         int  // things it is about; 0 if that does not matter
+	repeated  int  // like it, in a row
+	what      string
+	subject   string // an id
+	detail    string
+	took      time.Duration
+}
+
+// kind is where an entry comes from.
+type kind uint8
+
+const (
+	kindLog kind = iota
+	kindSwitch
+	kindPush
+	kindReply
+	kindReport
+	kindFlows
+	kindRows
+	kindBroker
+	kindServer
+	kindPort
+	kindConntrack
+)
+
+func (k kind) String() string {
+	return [...]string{"log", "switch", "push", "reply", "report", "flows", "rows", "broker", "server", "port", "conntrack"}[k]
+}
+
+// put takes an entry down. Equal ones in a row are one with a count, so that a flood of pushes about other hosts does not
+// wash away what matters.
+func (r *Recorder) put(n note) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.ring) > 0 {
+		last := &r.ring[(r.next+len(r.ring)-1)%len(r.ring)]
+		if last.kind == n.kind && last.what == n.what && last.subject == n.subject && last.detail == n.detail && last.level == n.level {
+			last.until = n.at
+			last.n += n.n
+			last.repeated++
+			return
+		}
+	}
+	r.seq++
+	n.seq = r.seq
+	if n.level >= 2 {
+		if len(r.warnings) == maxWarnings {
+			r.warnings = slices.Delete(r.warnings, 0, 1)
+		}
+		r.warnings = append(r.warnings, n)
+	}
+	if len(r.ring) < maxNotes {
+		r.ring = append(r.ring, n)
+		return
+	}
+	r.ring[r.next] = n
+	r.next = (r.next + 1) % maxNotes
+}
+
+// Events puts everything into words, oldest first.
+func (r *Recorder) Events() []inspect.Event {
+	r.mu.Lock()
+	notes := slices.Concat(r.ring[r.next:], r.ring[:r.next])
+	r.mu.Unlock()
+	return inWords(notes)
+}
+
+// LastWarnings puts the last warnings and errors of the log into words, oldest first.
+func (r *Recorder) LastWarnings() []inspect.Event {
+	r.mu.Lock()
+	notes := slices.Clone(r.warnings)
+	r.mu.Unlock()
+	return inWords(notes)
+}
+
+// Lines counts the lines of the log: warnings, and errors.
+func (r *Recorder) Lines() (warnings, errs uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.logged[1], r.logged[2]
+}
+
+func inWords(notes []note) []inspect.Event {
+	out := make([]inspect.Event, len(notes))
+	for i := range notes {
+		out[i] = notes[i].event()
+	}
+	return out
+}
+
+func (n *note) event() inspect.Event {
+	text := []byte(n.what)
+	if n.kind == kindPort {
+		text = append([]byte("port "+n.subject+" is "), n.what...)
+	}
+	if n.subject != "" && n.level == 0 && n.kind != kindPort {
+		text = append(append(text, ' '), n.subject...)
+	}
+	if n.n > 1 {
+		text = strconv.AppendInt(append(text, ", "...), int64(n.n), 10)
+	}
+	if n.detail != "" {
+		sep := ": "
+		if n.level > 0 {
+			sep = " "
+		}
+		text = append(append(text, sep...), n.detail...)
+	}
+	if n.took > 0 {
+		text = append(append(text, " in "...), n.took.Round(10*time.Microsecond).String()...)
+	}
+	e := inspect.Event{
+		Seq: n.seq, Time: time.Unix(0, n.at), Kind: n.kind.String(), Text: string(text), Subject: n.subject,
+		Level: [...]string{"", "info", "warning", "error"}[n.level],
+	}
+	if n.repeated > 0 {
+		e.Count, e.Until = n.repeated+1, time.Unix(0, n.until)
+	}
+	return e
+}
+
+// Handler returns a log handler that also puts lines into the recorder.
+func (r *Recorder) Handler(h slog.Handler) slog.Handler { return recording{h, r} }
+
+// recording is a log handler that also puts lines into the recorder.
+type recording struct {
+	slog.Handler
+	to *Recorder
+}
+
+// Handle implements slog.Handler.
+func (h recording) Handle(ctx context.Context, rec slog.Record) error {
+	if rec.Level >= slog.LevelInfo {
+		n := note{kind: kindLog, level: 1, what: rec.Message, at: rec.Time.UnixNano()}
+		switch {
+		case rec.Level >= slog.LevelError:
+			n.level = 3
+		case rec.Level >= slog.LevelWarn:
+			n.level = 2
+		}
+		var detail []byte
+		rec.Attrs(func(a slog.Attr) bool {
+			if a.Key == "port" {
+				n.subject = a.Value.String()
+			}
+			if detail != nil {
+				detail = append(detail, ' ')
+			}
+			detail = append(append(append(detail, a.Key...), '='), a.Value.String()...)
+			return true
+		})
+		n.detail = string(detail)
+		h.to.put(n)
+		h.to.mu.Lock()
+		h.to.logged[n.level-1]++
+		h.to.mu.Unlock()
+	}
+	if !h.Handler.Enabled(ctx, rec.Level) {
+		return nil
+	}
+	return h.Handler.Handle(ctx, rec)
+}
+
+// Enabled implements slog.Handler. What is not logged may be recorded all the same.
+func (h recording) Enabled(ctx context.Context, l slog.Level) bool {
+	return l >= slog.LevelInfo || h.Handler.Enabled(ctx, l)
+}
+
+// WithAttrs and WithGroup keep the recorder; nothing in the agent uses them.
+
+// WithAttrs implements slog.Handler.
+func (h recording) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return recording{h.Handler.WithAttrs(attrs), h.to}
+}
+
+// WithGroup implements slog.Handler.
+func (h recording) WithGroup(name string) slog.Handler {
+	return recording{h.Handler.WithGroup(name), h.to}
+}

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/patchbay-sdn/patchbay/internal/effect"
+	"github.com/patchbay-sdn/patchbay/internal/gate"
+	"github.com/patchbay-sdn/patchbay/internal/neutron"
+	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+	"github.com/patchbay-sdn/patchbay/internal/pipeline"
+	"github.com/patchbay-sdn/patchbay/internal/pull"
+	"github.com/patchbay-sdn/patchbay/internal/report"
+	"github.com/patchbay-sdn/patchbay/internal/world"
+	"github.com/patchbay-sdn/patchbay/internal/zones"
+	"github.com/patchbay-sdn/patchbay/oslo/messaging"
+)
+
+// TestMessagesReachTheWorld: each cast of the server, as it comes.
+func TestMessagesReachTheWorld(t *testing.T) {
+	a := tunnelHost(t, false)
+	cast := func(topic, method, args string) {
+		a.message(&messaging.Message{Topic: topic, Method: method, Args: []byte(args)})
+	}
+	e := world.Endpoint{Type: "vxlan", IP: netip.MustParseAddr("10.0.0.9")}
+	cast(neutron.TopicTunnelUpdate, "tunnel_update", `{"tunnel_ip":"10.0.0.9","tunnel_type":"vxlan"}`)
+	if !a.world.Tunnels.Wanted(e) {
+		t.Error("an endpoint that was announced is not wanted")
+	}
+	cast(neutron.TopicTunnelDelete, "tunnel_delete", `{"tunnel_ip":"10.0.0.9","tunnel_type":"vxlan"}`)
+	if a.world.Tunnels.Wanted(e) {
+		t.Error("an endpoint that was taken back is wanted")
+	}
+	a = tunnelHost(t, true)
+	s := a.world.Segments.Get(world.SegmentKey{Network: "n1", ID: 7})
+	entry := `{"fdb_entries":{"n1":{"network_type":"vxlan","segment_id":7,"ports":{"10.0.0.2":[["02:00:00:00:00:77","192.168.0.7"]]}}}}`
+	mac := neutron.MAC{2, 0, 0, 0, 0, 0x77}
+	cast(neutron.TopicL2Population, "add_fdb_entries", entry)
+	if _, ok := s.Station(mac); !ok {
+		t.Error("an entry was not added")
+	}
+	cast(neutron.TopicL2Population, "update_fdb_entries", `{"fdb_entries":{"chg_ip":{"n1":{"10.0.0.2":{"before":[["02:00:00:00:00:77","192.168.0.7"]],"after":[["02:00:00:00:00:77","192.168.0.8"]]}}}}}`)
+	if found, ok := s.Station(mac); !ok || found.IPs[0] != netip.MustParseAddr("192.168.0.8") {
+		t.Errorf("%+v, %v", found, ok)
+	}
+	cast(neutron.TopicL2Population, "remove_fdb_entries", `{"fdb_entries":{"n1":{"network_type":"vxlan","segment_id":7,"ports":{"10.0.0.2":[["02:00:00:00:00:77","192.168.0.8"]]}}}}`)
+	if _, ok := s.Station(mac); ok {
+		t.Error("an entry was not removed")
+	}
+	if !a.resyncing.at.IsZero() {
+		t.Error("a message that was understood makes us check everything")
+	}
+	cast(neutron.TopicTunnelUpdate, "tunnel_update", `{`)
+	if a.resyncing.at.IsZero() {
+		t.Error("a message that was not understood does not")
+	}
+}
+
+// TestTheDatabaseIsBack: what failed for want of it is tried at once.
+func TestTheDatabaseIsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, _ := filtering(t, &cloud{}, nil, 0)
+		a.heard(errors.New("x"))
+		if a.database.Open() {
+			t.Error("any error counts")
+		}
+		a.heard(&messaging.RemoteError{Class: "DBConnectionError"})
+		now := time.Now()
+		a.pulls.Done(asks(a, pull.Filters, false, "g"), pull.Result{}, now)
+		for range 9 {
+			a.extensions.calls.retries.Fail(effect.CallKey{Key: greet{}}, now)
+		}
+		if !a.database.Open() || len(a.pulls.Next(0, now, false)) != 0 {
+			t.Error("not away")
+		}
+		a.heard(nil)
+		if len(a.pulls.Next(0, now, false)) != 1 || a.database.Open() || a.extensions.calls.retries.Waiting(effect.CallKey{Key: greet{}}, now) {
+			t.Error("something still waits")
+		}
+	})
+}
+
+// TestZones: which zone an object's filters are in, and which ports wait for one.
+func TestZones(t *testing.T) {
+	a := obeying(t, nil)
+	a.noteZone(port("p0"))
+	if len(a.zones.TakeChanged()) != 0 {
+		t.Error("zones without connection tracking")
+	}
+	a = obeying(t, &tracker{})
+	vlan := a.world.Port("p0").Wiring.VLAN
+	for _, o := range a.world.Objects() {
+		if o.Kind != world.KindPort && o.Kind != world.KindPeer {
+			continue
+		}
+		a.zones.TakeChanged()
+		a.noteZone(o)
+		if due := a.zones.TakeChanged(); len(due) != 1 || !due[vlan] {
+			t.Errorf("%s: %v", o, due)
+		}
+	}
+	for _, o := range []world.Object{port("none"), {Kind: world.KindPeer, ID: "none"}, {Kind: world.KindBridge, ID: "br-int"}} {
+		a.noteZone(o)
+	}
+	if due := a.zones.TakeChanged(); len(due) != 0 {
+		t.Errorf("%v", due)
+	}
+	a.zones = zones.New()
+	if zone, ok := a.unflushedZone(port("p0")); zone != 0 || ok {
+		t.Errorf("%d, %v", zone, ok)
+	}
+	a.zones.Allocated(vlan)
+	for o, want := range map[world.Object]uint16{port("p0"): vlan, port("none"): 0, {Kind: world.KindSegment, ID: "p0"}: 0} {
+		if zone, ok := a.unflushedZone(o); zone != want || ok != (want != 0) {
+			t.Errorf("%s: %d, %v", o, zone, ok)
+		}
+	}
+}
+
+// TestTimelineOfAPort: when it was answered and in place is recorded once.
+func TestTimelineOfAPort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := obeying(t, nil)
+		now := time.Now()
+		l := a.timelines.of["p0"]
+		l.answered, l.applied = time.Time{}, time.Time{}
+		claimed := func(id string, now time.Time) report.Claim {
+			c := a.claim(id)
+			a.checkApplied(&c, now)
+			return c
+		}
+		if c := claimed("p0", now); c.Status != report.Up || c.Interface != "ip0" || c.Applied || !l.answered.Equal(now) || !l.applied.IsZero() {
+			t.Errorf("%+v, %+v", c, l)
+		}
+		obeyed(a)
+		rowsWritten(a)
+		later := now.Add(time.Second)
+		if c := claimed("p0", later); !c.Applied || !l.answered.Equal(now) || !l.applied.Equal(later) {
+			t.Errorf("%+v, %+v", c, l)
+		}
+		if c := claimed("p0", later.Add(time.Second)); !c.Applied || !l.applied.Equal(later) {
+			t.Errorf("%+v, %+v", c, l)
+		}
+		if c := claimed("none", now); c != (report.Claim{Port: "none", Status: report.Down, Applied: true}) {
+			t.Errorf("%+v", c)
+		}
+		// markApplied records it as well, for ports that were answered.
+		l.applied = time.Time{}
+		a.markApplied(world.Object{Kind: world.KindBridge, ID: "p0"}, later)
+		if !l.applied.IsZero() {
+			t.Error("a bridge was taken for a port")
+		}
+		a.markApplied(port("p0"), later)
+		a.markApplied(port("p0"), later.Add(time.Second))
+		if !l.applied.Equal(later) {
+			t.Errorf("%+v", l)
+		}
+		l.applied = time.Time{}
+		a.dataplane.Set(port("p0"), pipeline.Want{After: []pipeline.Row{noRow{}}})
+		if a.nextRound(time.Now()); l.applied.IsZero() {
+			t.Errorf("%+v", l)
+		}
+		// A port that is reported up once more has a timeline of its own, which begins once.
+		l.plugged, l.state = now.Add(-time.Second), "as recorded"
+		a.timelines.restart("p0", later)
+		a.timelines.restart("p0", later.Add(time.Second))
+		if *l != (timeline{plugged: later, answered: later, applied: later, state: "as recorded"}) {
+			t.Errorf("%+v", l)
+		}
+	})
+}
+
+// noRow is a row that is as wanted.
+type noRow struct{}
+
+func (noRow) Add(*ovsdb.Tx, *ovsdb.View) {}
+
+// TestDoubtAndMemory: what is written down is not written again before something changes.
+func TestDoubtAndMemory(t *testing.T) {
+	a := obeying(t, nil)
+	a.cfg.Snapshot = true
+	obeyed(a)
+	settle(t, a)
+	rowsWritten(a)
+	if !a.open(gate.Complete) {
+		t.Fatalf("not in sync: %q", a.Look(time.Now()).Status().Reasons)
+	}
+	a.memory.stale = true
+	a.remember()
+	if a.memory.stale || !a.memory.saving {
+		t.Errorf("%+v", a.memory)
+	}
+	a.carryOut(t)
+	if a.memory.stale || a.memory.saving {
+		t.Errorf("%+v", a.memory)
+	}
+	a.memorySaved(effect.Saved{Err: errors.New("full")})
+	if !a.memory.stale {
+		t.Error("what could not be written is not written again")
+	}
+}
+
+// TestTheLastSnapshot: what changed shortly before the end is written down if all of it is known and nothing is being written.
+func TestTheLastSnapshot(t *testing.T) {
+	for name, change := range map[string]func(a *host){
+		"":                   func(*host) {},
+		"no file":            func(a *host) { a.cfg.Snapshot = false },
+		"nothing changed":    func(a *host) { a.memory.stale = false },
+		"one is on its way":  func(a *host) { a.memory.saving = true },
+		"something is asked": func(a *host) { a.world.Doubt() },
+	} {
+		a := obeying(t, nil)
+		a.cfg.Snapshot = true
+		obeyed(a)
+		settle(t, a)
+		rowsWritten(a)
+		a.memory.stale = true
+		change(a)
+		if last := a.Last(time.Now()); (last != nil) != (name == "") {
+			t.Errorf("%q: %v", name, last)
+		}
+	}
+}
+
+// TestReadyNeedsSomethingKnown: an agent that was never in sync and has no snapshot is not ready.
+func TestReadyNeedsSomethingKnown(t *testing.T) {
+	a, batch := filtering(t, &cloud{}, nil, 1)
+	a.started, a.switchUp = true, true
+	a.world.Switch(batch)
+	if a.facts(time.Now(), gate.All).Known || a.Look(time.Now()).Status().Ready {
+		t.Error("ready though nothing is known")
+	}
+	a.seen.synced = time.Now()
+	if !a.facts(time.Now(), gate.All).Known {
+		t.Error("nothing is known after it was in sync")
+	}
+}
+
+// TestShut: once everything is in place, and not before, interfaces that nobody knows are shut out.
+func TestShut(t *testing.T) {
+	ready := func() *host {
+		a, batch := filtering(t, &cloud{}, nil, 2)
+		a.versions = neutron.Versions{neutron.KindPort: "1.7", neutron.KindSecurityGroup: "1.5"}
+		a.started, a.switchUp = true, true
+		a.world.Switch(batch)
+		settle(t, a)
+		obeyed(a)
+		settle(t, a)
+		rowsWritten(a)
+		return a
+	}
+	a := ready()
+	if a.world.Closed() || !a.open(gate.Complete) {
+		t.Fatalf("closed %v, in sync %v", a.world.Closed(), a.open(gate.Complete))
+	}
+	a.turn.wakeAt = time.Time{}
+	if a.shut(); !a.world.Closed() || a.turn.wakeAt.IsZero() {
+		t.Error("not shut although everything is in place")
+	}
+	for name, change := range map[string]func(*host){
+		"no filters": func(a *host) { a.cfg.World.Filter = false }, "open": func(a *host) { a.cfg.World.FailClosed = false }, "asking": func(a *host) { asks(a, pull.Ports, false, "x") }, "asking for groups": func(a *host) { asks(a, pull.Filters, true, "x") },
+		"no connection": func(a *host) { a.dataplane.Linked("br-int", nil, nil, time.Now()) }, "not read": func(a *host) { a.dataplane.Linked("br-int", obedient{}, nil, time.Now()) }, "flows to write": func(a *host) { hasFlows(a, "br-int", nil) },
+	} {
+		a := ready()
+		change(a)
+		if a.shut(); a.world.Closed() {
+			t.Errorf("%s: shut", name)
+		}
+	}
+}
+
+// TestFirewallInTheStatus: which it is, and whether it is switched off.
+func TestFirewallInTheStatus(t *testing.T) {
+	for want, set := range map[string]func(*world.Config){
+		"openvswitch": func(*world.Config) {}, "openvswitch, disabled": func(c *world.Config) { c.Filter = false }, "none": func(c *world.Config) { c.FilterTables = false },
+	} {
+		a, _ := filtering(t, &cloud{}, nil, 0)
+		set(&a.cfg.World)
+		if got := a.Look(time.Now()).Status().Firewall; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// TestStatusOfPorts that are not wired: on a bridge that is only reported, elsewhere, and disabled by its administrator.
+func TestStatusOfPorts(t *testing.T) {
+	a := obeying(t, nil)
+	obeyed(a)
+	rowsWritten(a)
+	p := a.world.Port("p0")
+	p.Ancillary = "anc"
+	for state, want := range map[world.State]struct {
+		status report.Status
+		vif    string
+	}{
+		world.Ancillary: {report.Up, "anc"}, world.Elsewhere: {report.Down, "elsewhere"}, world.Down: {report.AdminDown, "ip0"}, world.Dead: {report.Unknown, ""},
+	} {
+		p.Wiring.State = state
+		c := a.claim("p0")
+		if a.checkApplied(&c, time.Now()); c.Status != want.status || string(c.Interface) != want.vif || !c.Applied {
+			t.Errorf("%s: %+v", state, c)
+		}
+	}
+	// Of a port that is held the server is told nothing.
+	p.Wiring.State = world.Down
+	a.contained.rows[port("p0")] = true
+	c := a.claim("p0")
+	if a.checkApplied(&c, time.Now()); c.Status != report.Unknown || c.Interface != "" || !c.Applied {
+		t.Errorf("held: %+v", c)
+	}
+}
+
+// TestAnswersAboutGroups: by halves after a refusal; what came is not waited for any longer; a decoder's panic is counted.
+func TestAnswersAboutGroups(t *testing.T) {
+	a := obeying(t, nil)
+	a.pullEnded(effect.Pulled{Batch: asks(a, pull.Filters, false, "a", "b", "c"), Err: &messaging.RemoteError{Class: "KeyError"}})
+	b := asks(a, pull.Filters, false, "a", "b", "c")
+	if len(b.IDs) != 2 || a.pulls.Stats(pull.Filters).Failing != 0 {
+		t.Errorf("asks about %v, %+v", b.IDs, a.pulls.Stats(pull.Filters))
+	}
+	a.pullEnded(effect.Pulled{Batch: b, Err: &messaging.RemoteError{Class: "DBConnectionError"}})
+	if !a.database.Open() || a.pulls.Stats(pull.Filters).Failing != 2 {
+		t.Errorf("%+v", a.pulls.Stats(pull.Filters))
+	}
+	a.heard(nil)
+	before := a.seen.totals.Panics
+	a.pullEnded(effect.Pulled{Batch: asks(a, pull.Filters, false, "a", "b"), Reply: effect.Reply{Groups: []neutron.SecurityGroup{{ID: "b"}}, Bad: &neutron.DecodePanic{}}})
+	if a.pulls.Stats(pull.Filters).Failing != 1 || a.seen.totals.Panics != before+1 {
+		t.Errorf("%+v, %d panics", a.pulls.Stats(pull.Filters), a.seen.totals.Panics)
+	}
+	a.pullEnded(effect.Pulled{Batch: asks(a, pull.Ports, false, "p0"), Err: &messaging.RemoteError{Class: "DBConnectionError"}})
+	if !a.database.Open() {
+		t.Error("an answer about ports does not say that the database is away")
+	}
+}

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package effect
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/patchbay-sdn/patchbay/internal/dataplane"
+	"github.com/patchbay-sdn/patchbay/internal/delta"
+	"github.com/patchbay-sdn/patchbay/internal/neutron"
+	"github.com/patchbay-sdn/patchbay/internal/pull"
+	"github.com/patchbay-sdn/patchbay/internal/report"
+	"github.com/patchbay-sdn/patchbay/internal/world"
+	"github.com/patchbay-sdn/patchbay/internal/zones"
+	"github.com/patchbay-sdn/patchbay/openflow"
+)
+
+// Effect is something to do. Its text says all of it, in one line or several.
+type Effect interface {
+	fmt.Stringer
+	effect()
+}
+
+// Effects are what follows from events: what to do, in this order, and when to look again.
+type Effects struct {
+	Do       []Effect
+	Progress *Progress // nil: nobody wants to know
+	Wake     time.Time // zero: when something happens
+}
+
+// Progress is how far the agent has come.
+type Progress struct {
+	// Idle: the switch is as wanted by what is known, and nothing is on its way to it.
+	Idle bool
+	// Complete: besides, everything has been told, and what nothing wants is gone.
+	Complete bool
+	// Missing says in sentences why it is not complete.
+	Missing []string
+}
+
+// Calls of the server.
+type (
+	// Register asks a server whether it is alive, finds out its object versions and listens to the topics of exactly these.
+	Register struct {
+		Kinds        []neutron.Kind
+		Topics       []string // besides
+		L2Population bool
+	}
+	// ReportState sends the agent's state.
+	ReportState struct {
+		State   neutron.AgentState
+		Timeout time.Duration
+	}
+	// Pull asks for objects.
+	Pull struct {
+		Batch    pull.Batch
+		Versions neutron.Versions
+	}
+	// ReportPorts sends statuses of ports.
+	ReportPorts struct{ Batch report.Batch }
+	// AskDatabase asks whether the server has its database.
+	AskDatabase struct{ Versions neutron.Versions }
+	// CallExtension makes a call of an extension.
+	CallExtension struct {
+		CallKey
+		Name string // of the extension
+		Run  func(context.Context, *neutron.Server) (any, error)
+	}
+)
+
+// Changes of the switch, and what is read of it.
+type (
+	// Dial keeps a connection to a bridge. Every [BridgeLinked] is its outcome.
+	Dial struct{ Bridge string }
+	// ReadFlows reads the flows of a bridge.
+	ReadFlows struct {
+		dataplane.Reading
+		// Begin: the connection is new. Changes are reported from then on.
+		Begin bool
+		// AskMeters: it is found out how many meters the bridge can have. Packets: those are passed on that flows send to the controller.
+		AskMeters, Packets bool
+	}
+	// Apply makes one round of changes.
+	Apply struct{ *dataplane.Round }
+	// HangUp closes a connection, in place of which there will be a new one.
+	HangUp struct {
+		Bridge string
+		Conn   Conn
+	}
+	// SendPackets answers a packet.
+	SendPackets struct {
+		Bridge   string
+		Conn     Conn
+		Messages []openflow.Message
+	}
+	// ListConnections lists the marked connections of zones.
+	ListConnections struct{ Zones []uint16 }
+	// ReleaseConnections takes the mark off connections.
+	ReleaseConnections struct{ Connections []zones.Connections }
+)
+
+// Other effects.
+type (
+	// Save writes the snapshot.
+	Save struct {
+		Memory *world.Memory
+		At     time.Time
+	}
+	// Notify tells the service manager that the agent is ready, with a line for people; without one, that the loop goes round.
+	Notify struct{ Ready string }
+)
+
+func (Register) effect()           {}
+func (ReportState) effect()        {}
+func (Pull) effect()               {}
+func (ReportPorts) effect()        {}
+func (AskDatabase) effect()        {}
+func (CallExtension) effect()      {}
+func (Dial) effect()               {}
+func (ReadFlows) effect()          {}
+func (Apply) effect()              {}
+func (HangUp) effect()             {}
+func (SendPackets) effect()        {}
+func (ListConnections) effect()    {}
+func (ReleaseConnections) effect() {}
+func (Save) effect()               {}
+func (Notify) effect()             {}
+
+// String prints everything, one effect after the other.
+func (e Effects) String() string {
+	var b strings.Builder
+	for _, do := range e.Do {
+		fmt.Fprintln(&b, do)
+	}
+	if e.Progress != nil {
+		fmt.Fprintf(&b, "progress %+v\n", *e.Progress)
+	}
+	if !e.Wake.IsZero() {
+		fmt.Fprintf(&b, "wake at %d\n", e.Wake.UnixNano())
+	}
+	return b.String()
+}
+
+func (e Register) String() string {
+	return fmt.Sprintf("register %q %q %v", e.Kinds, e.Topics, e.L2Population)
+}
+
+func (e ReportState) String() string {
+	return "report_state " + asJSON(e.State) + " within " + e.Timeout.String()
+}
+
+func (e Pull) String() string {
+	return fmt.Sprintf("pull %+v versions %s", e.Batch, asJSON(e.Versions))
+}
+
+func (e ReportPorts) String() string {
+	b := &e.Batch
+	text := fmt.Sprintf("report ports %+v admin down %q refresh %v repeated %q", b.Update, b.AdminDown, b.Refresh, b.Repeated)
+	for _, id := range slices.Sorted(maps.Keys(b.Claims)) {
+		text += fmt.Sprintf("\n\t%+v", b.Claims[id])
+	}
+	return text
+}
+
+func (e AskDatabase) String() string { return "ask for the database, versions " + asJSON(e.Versions) }
+
+func (e CallExtension) String() string { return "extension " + e.Name + " calls " + e.Key.String() }
+
+func (e Dial) String() string { return "dial " + e.Bridge }
+
+func (e ReadFlows) String() string {
+	return fmt.Sprintf("read flows of %s, begin %v meters %v packets %v max meters %d", e.Bridge, e.Begin, e.AskMeters, e.Packets, e.MaxMeters)
+}
+
+func (e HangUp) String() string { return "hang up " + e.Bridge }
+
+func (e SendPackets) String() string { return fmt.Sprintf("send to %s %+v", e.Bridge, e.Messages) }
+
+func (e ListConnections) String() string { return fmt.Sprintf("list connections of zones %v", e.Zones) }
+
+func (e ReleaseConnections) String() string {
+	return fmt.Sprintf("release connections %+v", e.Connections)
+}
+
+func (e Save) String() string { return fmt.Sprintf("save at %d ", e.At.UnixNano()) + asJSON(e.Memory) }
+
+func (e Notify) String() string { return fmt.Sprintf("notify %q", e.Ready) }
+
+func (e Apply) String() string {
+	var b strings.Builder
+	b.WriteString("apply")
+	for i, tx := range e.Rows {
+		ops, err := tx.JSON()
+		fmt.Fprintf(&b, "\n\trows of %s:", e.Owners[i])
+		for _, op := range ops {
+			b.WriteString(" " + canonical(op))
+		}
+		fmt.Fprintf(&b, " %v", err)
+	}
+	if e.Limits != nil {
+		fmt.Fprintf(&b, "\n\tlimits %+v", *e.Limits) // fmt sorts maps
+	}
+	fmt.Fprintf(&b, "\n\tflush %v, placed %v", e.Flush, e.Placed)
+	for i := range e.Bundles {
+		bundle := &e.Bundles[i]
+		fmt.Fprintf(&b, "\n\tbundle of %s, zones %v, withheld %v", bundle.Bridge, bundle.Zones, bundle.Withheld)
+		printMeters(&b, "meter before", bundle.MetersIn)
+		for _, c := range bundle.Changes {
+			fmt.Fprintf(&b, "\n\t\tflow of %s: ", c.Owner)
+			if c.Entry.IsZero() {
+				fmt.Fprintf(&b, "delete %x", c.Key)
+			} else {
+				b.WriteString(c.Entry.String())
+			}
+		}
+		printMeters(&b, "meter after", bundle.MetersOut)
+	}
+	return b.String()
+}
+
+func printMeters(b *strings.Builder, what string, changes []delta.MeterChange) {
+	for _, c := range changes {
+		fmt.Fprintf(b, "\n\t\t%s of %s: %+v", what, c.Owner, c.MeterMod)
+	}
+}
+
+func asJSON(v any) string {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// canonical returns an operation of the database with its sets and maps sorted: they have no order.
+func canonical(op string) string {
+	var v any
+	if err := json.Unmarshal([]byte(op), &v); err != nil {
+		return op
+	}
+	sortSets(v)
+	return asJSON(v)
+}
+
+func sortSets(v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		for _, of := range v {
+			sortSets(of)
+		}
+	case []any:
+		for _, of := range v {
+			sortSets(of)
+		}
+		if len(v) == 2 && (v[0] == "map" || v[0] == "set") {
+			if list, ok := v[1].([]any); ok {
+				slices.SortFunc(list, func(a, b any) int { return strings.Compare(asJSON(a), asJSON(b)) })
+			}
+		}
+	}
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package effect has the inputs and the outputs of the agent's decisions: events, and effects, as plain data.
+//
+// Package core takes events and returns effects. Package runner carries effects out. An effect ends in one event, its outcome, which is named
+// with it; a panic of the work is the outcome's error, see [Try]. Three effects have none, because it would only turn the loop: [HangUp] ends in
+// the [BridgeLinked] of the connection, [SendPackets] is not repeated, and of [Notify] only a failure is an event.
+//
+// An effect prints the same text whenever it says the same, see [Effects.String]. A connection to a bridge is a handle: it is compared, and printed
+// by the name of its bridge.
+package effect
+
+import (
+	"time"
+
+	"github.com/patchbay-sdn/patchbay/internal/dataplane"
+	"github.com/patchbay-sdn/patchbay/internal/extension"
+	"github.com/patchbay-sdn/patchbay/internal/neutron"
+	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+	"github.com/patchbay-sdn/patchbay/internal/pull"
+	"github.com/patchbay-sdn/patchbay/internal/report"
+	"github.com/patchbay-sdn/patchbay/internal/zones"
+	"github.com/patchbay-sdn/patchbay/openflow"
+	"github.com/patchbay-sdn/patchbay/oslo/messaging"
+)
+
+// Conn is a connection to a bridge.
+type Conn = dataplane.Conn
+
+// Event is something that happened. What it points to does not change any more.
+type Event interface{ event() }
+
+// What happens by itself.
+type (
+	// SwitchChanged: rows of the switch's database changed, or its connection did.
+	SwitchChanged struct{ Batch *ovsdb.Batch }
+	// Message: the server sent a message.
+	Message struct{ *messaging.Message }
+	// Broker: something happened to the broker's connection.
+	Broker struct{ messaging.Event }
+	// Dropped: the broker's client has dropped messages.
+	Dropped struct {
+		Count, Large int               // Large: of these, for their size
+		Last         messaging.Dropped // one of them; one that was too large, if any was
+	}
+	// BridgeLinked: the connection to a bridge came up, or broke, or could not be made.
+	BridgeLinked struct {
+		Bridge string
+		Conn   Conn // nil: there is none
+		Err    error
+	}
+	// FlowsChanged: the switch reports changes that are not ours, or that reports were lost.
+	FlowsChanged struct {
+		Bridge  string
+		Conn    Conn
+		Updates []openflow.FlowUpdate
+		Lost    bool
+	}
+	// PacketIn: a flow sent a packet to the controller.
+	PacketIn struct {
+		Bridge string
+		Conn   Conn
+		Packet *openflow.PacketIn
+	}
+	// ReportDue: it is time for a state report.
+	ReportDue struct{}
+	// WatchdogDue: it is time to tell the service manager that the loop goes round.
+	WatchdogDue struct{}
+)
+
+// Outcomes of effects.
+type (
+	// Registered is the outcome of [Register]. Without an error a server is alive, and everything it sends from now on reaches us.
+	Registered struct {
+		Releases string
+		Versions neutron.Versions
+		Removed  []string // queues of an earlier agent
+		Err      error
+	}
+	// StateReported is the outcome of [ReportState].
+	StateReported struct {
+		Status neutron.AgentStatus
+		Err    error
+		Took   time.Duration
+	}
+	// Pulled is the outcome of [Pull].
+	Pulled struct {
+		Batch pull.Batch
+		Reply
+		Err  error // there is no answer; or, about ports, parts of it cannot be read
+		Took time.Duration
+	}
+	// PortsReported is the outcome of [ReportPorts].
+	PortsReported struct {
+		Batch  report.Batch
+		Result neutron.DeviceResult
+		Err    error
+	}
+	// DatabaseAsked is the outcome of [AskDatabase].
+	DatabaseAsked struct{ Err error }
+	// Called is the outcome of [CallExtension].
+	Called struct {
+		CallKey
+		Result any
+		Err    error
+	}
+	// Applied is the outcome of [Apply].
+	Applied struct{ *dataplane.Round }
+	// FlowsRead is the outcome of [ReadFlows].
+	FlowsRead struct{ dataplane.Reading }
+	// ConnectionsListed is the outcome of [ListConnections]: the marked connections of zones.
+	ConnectionsListed struct {
+		Found []zones.Connections
+		Took  time.Duration
+		Err   error
+	}
+	// ConnectionsReleased is the outcome of [ReleaseConnections].
+	ConnectionsReleased struct {
+		N   int
+		Err error
+	}
+	// Saved is the outcome of [Save].
+	Saved struct{ Err error }
+	// NotifyFailed: the service manager could not be told, see [Notify].
+	NotifyFailed struct{ Err error }
+	// FollowFailed: reports of a bridge are not passed on any more, because of a panic. Its connection is closed.
+	FollowFailed struct{ Err error }
+	// AnswerFailed: answering a question panicked.
+	AnswerFailed struct{ Err error }
+)
+
+// Reply is what the server said. Which of the lists is used follows from what was asked for.
+type Reply struct {
+	Ports     []neutron.Port
+	Groups    []neutron.SecurityGroup
+	Members   []neutron.Member
+	Addresses []neutron.AddressGroup
+	Tunnels   []neutron.Tunnel
+	Objects   []neutron.Primitive // for an extension
+	Unread    []string            // ids of what cannot be read, empty where not even that can be read
+	Bad       error               // why
+}
+
+// CallKey is a call of an extension.
+type CallKey struct {
+	Extension int // its place in the list
+	Key       extension.Key
+}
+
+func (SwitchChanged) event()       {}
+func (Message) event()             {}
+func (Broker) event()              {}
+func (Dropped) event()             {}
+func (BridgeLinked) event()        {}
+func (FlowsChanged) event()        {}
+func (PacketIn) event()            {}
+func (ReportDue) event()           {}
+func (WatchdogDue) event()         {}
+func (Registered) event()          {}
+func (StateReported) event()       {}
+func (Pulled) event()              {}
+func (PortsReported) event()       {}
+func (DatabaseAsked) event()       {}
+func (Called) event()              {}
+func (Applied) event()             {}
+func (FlowsRead) event()           {}
+func (ConnectionsListed) event()   {}
+func (ConnectionsReleased) event() {}
+func (Saved) event()               {}
+func (NotifyFailed) event()        {}
+func (FollowFailed) event()        {}
+func (AnswerFailed) event()        {}
+
+// Failure returns the error of an outcome, or nil.
+func Failure(e Event) error {
+	switch e := e.(type) {
+	case Registered:
+		return e.Err
+	case StateReported:
+		return e.Err
+	case Pulled:
+		return e.Err
+	case PortsReported:
+		return e.Err
+	case DatabaseAsked:
+		return e.Err
+	case Called:
+		return e.Err
+	case Applied:
+		return e.Err
+	case FlowsRead:
+		return e.Err
+	case ConnectionsListed:
+		return e.Err
+	case ConnectionsReleased:
+		return e.Err
+	case Saved:
+		return e.Err
+	case FollowFailed:
+		return e.Err
+	case AnswerFailed:
+		return e.Err
+	}
+	return nil
+}
