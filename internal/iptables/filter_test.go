@@ -242,11 +242,15 @@ func TestDrift(t *testing.T) {
 	good := settled(t, f, fresh(), true)
 	chain := ingressChain(port1)
 	for name, spoil := range map[string]func(s State){
-		"a rule is gone":       func(s State) { s.Rules[0]["filter"][chain] = slices.Delete(s.Rules[0]["filter"][chain], 1, 2) },
-		"a rule more":          func(s State) { s.Rules[0]["filter"][chain] = append([]string{"-j RETURN"}, s.Rules[0]["filter"][chain]...) },
-		"chains are emptied":   func(s State) { s.Rules[1]["filter"][chainGroups] = nil },
-		"a jump is gone":       func(s State) { s.Rules[0]["filter"]["FORWARD"] = nil },
-		"a rule above ours":    func(s State) { s.Rules[0]["filter"]["FORWARD"] = append([]string{"-j ACCEPT"}, s.Rules[0]["filter"]["FORWARD"]...) },
+		"a rule is gone": func(s State) { s.Rules[0]["filter"][chain] = slices.Delete(s.Rules[0]["filter"][chain], 1, 2) },
+		"a rule more": func(s State) {
+			s.Rules[0]["filter"][chain] = append([]string{"-j RETURN"}, s.Rules[0]["filter"][chain]...)
+		},
+		"chains are emptied": func(s State) { s.Rules[1]["filter"][chainGroups] = nil },
+		"a jump is gone":     func(s State) { s.Rules[0]["filter"]["FORWARD"] = nil },
+		"a rule above ours": func(s State) {
+			s.Rules[0]["filter"]["FORWARD"] = append([]string{"-j ACCEPT"}, s.Rules[0]["filter"]["FORWARD"]...)
+		},
 		"a table is empty":     func(s State) { s.Rules[0]["raw"] = map[string][]string{"PREROUTING": nil, "OUTPUT": nil} },
 		"the note is gone":     func(s State) { delete(s.Rules[0]["raw"], chainZones) },
 		"a member is gone":     func(s State) { delete(s.Sets[SetName(group, 4)].Members, netip.MustParsePrefix("10.0.0.9/32")) },

@@ -105,4 +105,3 @@ func zoneOf(rule string) (device string, zone uint16, ok bool) {
 	}
 	return device, zone, ok && len(device) > 3
 }
-

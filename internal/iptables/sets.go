@@ -16,7 +16,7 @@ const (
 	defaultMaxElem = 65536 // what ipset takes when it is not told
 	// swapSuffix ends the name of the set that takes a set's place. The Python agent uses -n, and merges what it finds under that name
 	// into the live set.
-	swapSuffix       = "-t"
+	swapSuffix = "-t"
 )
 
 // SetName returns the name of the IP set of a group or address group.
@@ -24,7 +24,9 @@ func SetName(group string, version uint8) string {
 	return cut(fmt.Sprintf("NIPv%d%s", version, group), maxSetName)
 }
 
-func ownSet(name string) bool { return strings.HasPrefix(name, "NIPv4") || strings.HasPrefix(name, "NIPv6") }
+func ownSet(name string) bool {
+	return strings.HasPrefix(name, "NIPv4") || strings.HasPrefix(name, "NIPv6")
+}
 
 func setFamily(name string) string {
 	if strings.HasPrefix(name, "NIPv6") {
