@@ -48,7 +48,7 @@ func diffTable(protocols Protocols, want *Table, have map[string][]string, ports
 		if !prune {
 			s.Blocks = d.keep(&s)
 		}
-		chains[s.Name] = Chain{Name: s.Name, Rules: s.rules()}
+		chains[s.Name] = s.chain()
 	}
 	gone := d.gone(chains, prune)
 	d.declare(want, chains)
@@ -109,9 +109,9 @@ func (d *differ) keep(s *Shared) []Block {
 // sectionOf returns where in a chain a rule of an unknown port belongs.
 func sectionOf(rule string) int {
 	switch {
-	case target(rule) != "ACCEPT" || !strings.Contains(rule, "--physdev-is-bridged"):
+	case target(rule) != "ACCEPT":
 		return sectionFiltered
-	case strings.Contains(rule, aboutTrusted):
+	case strings.Contains(rule, "--physdev-is-bridged") && strings.Contains(rule, aboutTrusted):
 		return sectionTrusted
 	}
 	return sectionOpen

@@ -120,11 +120,3 @@ func versionOf(ip netip.Addr) uint8 {
 	}
 	return 6
 }
-
-// family returns the index of an IP version in arrays of both.
-func family(version uint8) int {
-	if version == 4 {
-		return 0
-	}
-	return 1
-}

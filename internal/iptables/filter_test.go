@@ -452,7 +452,8 @@ func TestHistories(t *testing.T) {
 					}
 				}
 				for _, s := range table.Shared {
-					if got := have.Rules[i][table.Name][s.Name]; !slices.Equal(s.rules(), got) {
+					d := &differ{}
+					if got := have.Rules[i][table.Name][s.Name]; !slices.Equal(d.arrange(s.chain(), d.normalAll(got)), got) {
 						t.Fatalf("%s: %q", s.Name, got)
 					}
 				}

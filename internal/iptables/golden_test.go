@@ -30,8 +30,8 @@ func TestGolden(t *testing.T) {
 					now.tell(t, f)
 					f.zones.Read(have.Rules[0])
 					want := f.wanted()
-					if !differs(release, s.Name) {
-						compareRules(t, s.Steps[i].Do, cfg, want, have)
+					compareRules(t, s.Steps[i].Do, cfg, want, have, difference(release, s.Name))
+					if release != oldest || s.Name != "address-group" { // it deletes the set, since it has no rule for it
 						compareSets(t, s.Steps[i].Do, want, have, i == 0)
 					}
 				}
@@ -40,25 +40,40 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// differs says whether a release is known to do something else.
-func differs(release, name string) bool {
-	// Before 21.2.1 a rule with an address group is written without a source: it is open to all.
-	return release == oldest && name == "address-group"
+// difference makes of a rule of the newest release that of another. The rules about address groups and about the word ipip are all that differ.
+func difference(release, name string) func(rule string) string {
+	switch {
+	case release != oldest:
+	case name == "address-group":
+		// Before 21.2.1 a rule with an address group is written without it: it is open to all.
+		return func(rule string) string { return addressSets.ReplaceAllString(rule, "") }
+	case name == "protocols-by-name":
+		// Before 21.2.1 ipip is taken for the protocol that /etc/protocols calls so, which is 94.
+		return func(rule string) string { return strings.ReplaceAll(rule, "-p ipencap ", "-p ipip ") }
+	}
+	return func(rule string) string { return rule }
 }
 
-func compareRules(t *testing.T, do string, cfg Config, want Wanted, have State) {
+var addressSets = regexp.MustCompile(`-m set --match-set NIPv[46]c4402510\S* (src|dst) `)
+
+func compareRules(t *testing.T, do string, cfg Config, want Wanted, have State, difference func(string) string) {
 	t.Helper()
 	for f, tables := range want.Families {
 		for _, table := range tables {
 			got := map[string][]string{}
 			d := &differ{protocols: cfg.Protocols, have: have.Rules[f][table.Name]}
-			for _, c := range table.Ports {
-				got[c.Name] = d.arrange(c, d.normalAll(d.have[c.Name]))
-			}
+			chains := slices.Clone(table.Ports)
 			for _, s := range table.Shared {
 				if s.Name != chainZones {
-					got[s.Name] = s.rules()
+					chains = append(chains, s.chain())
 				}
+			}
+			for _, c := range chains {
+				c.Rules = slices.Clone(c.Rules)
+				for i := range c.Rules {
+					c.Rules[i] = difference(c.Rules[i])
+				}
+				got[c.Name] = d.arrange(c, d.normalAll(d.have[c.Name]))
 			}
 			for _, j := range table.Jumps {
 				got[j.Chain] = append(got[j.Chain], j.Rule)
@@ -68,11 +83,6 @@ func compareRules(t *testing.T, do string, cfg Config, want Wanted, have State) 
 				text := macs.ReplaceAllStringFunc(strings.Join(there, "\n"), func(s string) string {
 					return "--mac-source " + strings.ToUpper(strings.TrimPrefix(s, "--mac-source "))
 				})
-				if table.Name == "nat" { // all of them accept
-					there, text = sortedLines(there), ""
-					text = strings.Join(there, "\n")
-					slices.Sort(got[name])
-				}
 				if mine := strings.Join(got[name], "\n"); !ok || mine != text {
 					t.Errorf("%s: family %d, table %s, chain %s\n--- the Python agent\n%s\n--- here\n%s", do, f, table.Name, name, text, mine)
 				}
@@ -85,8 +95,6 @@ func compareRules(t *testing.T, do string, cfg Config, want Wanted, have State) 
 		}
 	}
 }
-
-func sortedLines(lines []string) []string { return slices.Sorted(slices.Values(lines)) }
 
 func compareSets(t *testing.T, do string, want Wanted, have State, first bool) {
 	t.Helper()

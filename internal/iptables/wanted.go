@@ -44,7 +44,8 @@ type Wanted struct {
 	Ports []string
 }
 
-// Sections of chains that ports share: a port that is filtered is asked first.
+// Sections of chains that ports share: a port that is filtered is asked first. The order of rules of the other sections means nothing,
+// all of them accept.
 const (
 	sectionFiltered = iota
 	sectionTrusted
@@ -184,7 +185,7 @@ func (c *Config) natTable(ports []compiled) Table {
 	pre := Shared{Name: chainPrerouting}
 	for _, p := range ports {
 		then := c.about(aboutTrusted) + "-j ACCEPT"
-		pre.Blocks = append(pre.Blocks, Block{sectionFiltered, short(p.id), []string{physdev("out", p.id, then), physdev("in", p.id, then)}})
+		pre.Blocks = append(pre.Blocks, Block{sectionOpen, short(p.id), []string{physdev("out", p.id, then), physdev("in", p.id, then)}})
 	}
 	return Table{Name: "nat", Shared: []Shared{pre}, Jumps: []Jump{{"PREROUTING", "-j " + chainPrerouting}}}
 }
@@ -196,11 +197,16 @@ func compareBlocks(a, b Block) int {
 	return strings.Compare(a.Key, b.Key)
 }
 
-// rules returns the rules of the chain, in order.
-func (s *Shared) rules() []string {
-	var out []string
+// chain returns the chain with its rules in order.
+func (s *Shared) chain() Chain {
+	out := Chain{Name: s.Name}
 	for _, b := range s.Blocks {
-		out = append(out, b.Rules...)
+		out.Rules = append(out.Rules, b.Rules...)
+		if b.Section == sectionFiltered {
+			out.Free[0] = len(out.Rules)
+		}
 	}
-	return append(out, s.Last...)
+	out.Free[1] = len(out.Rules)
+	out.Rules = append(out.Rules, s.Last...)
+	return out
 }

@@ -40,7 +40,7 @@ def load(overlay):
             spec.loader.exec_module(module)
     from neutron import privileged
     from neutron.agent import securitygroups_rpc as agent
-    from neutron.agent.linux import ip_conntrack
+    from neutron.agent.linux import ip_conntrack, iptables_firewall  # noqa: F401, registers options
     from neutron.common import config  # noqa: F401, registers options
     from neutron.conf.agent import common, securitygroups_rpc
     from neutron.db import securitygroups_rpc_base
