@@ -249,6 +249,45 @@ func TestRealPackets(t *testing.T) {
 	})
 }
 
+// TestRealHandOver has the real Python agent take over a host, and takes it back: zones stay, and there is nothing to write.
+func TestRealHandOver(t *testing.T) {
+	var inputs []string
+	run := inNamespace{namespace(t, "hand"), "nft", &inputs}
+	h := &Host{Runner: run}
+	for _, s := range scenarios(t) {
+		if !slices.Contains([]string{"rule-update", "port-security-off"}, s.Name) {
+			continue
+		}
+		f := New(debian(t, &s))
+		var now step
+		for _, next := range s.Steps {
+			now = now.then(next)
+		}
+		now.tell(t, f)
+		write(t, h, f)
+		before, err := h.Read(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := t.TempDir()
+		if _, err := run.Run(t.Context(), "", "/usr/bin/python3", "-B", "testdata/record.py", "--release", "installed", "--take-over", s.Name, dir); err != nil {
+			t.Fatal(err)
+		}
+		after, err := h.Read(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if was, is := before.Rules[0]["raw"], after.Rules[0]["raw"]; !slices.Equal(was[chainPrerouting], is[chainPrerouting]) || !slices.Equal(was[chainZones], is[chainZones]) {
+			t.Errorf("%s: zones\n%q\n%q", s.Name, was, is)
+		}
+		back := New(debian(t, &s))
+		now.tell(t, back)
+		if c := write(t, h, back); !c.Empty() {
+			t.Errorf("%s: written after the Python agent had the host: %+v", s.Name, c)
+		}
+	}
+}
+
 func TestRealBridgeKeys(t *testing.T) {
 	name := namespace(t, "keys")
 	read := func() []string {

@@ -8,6 +8,9 @@ ip6tables-save and ipset save print after each step. Run it as root, in a networ
     unshare -n ./record.py --release 21.0 recordings/21.0
     unshare -n ./record.py --release 29.0 --overlay DIR recordings/29.0
 
+With --take-over NAME it starts on what is there, as an agent does that takes over from another, and plays one scenario: the state after its
+last step, at once.
+
 DIR holds iptables_firewall.py, iptables_manager.py, ipset_manager.py and iptables_comments.py of another release of Neutron, in place of the
 installed ones.
 """
@@ -165,6 +168,7 @@ def main():
     parser.add_argument("directory")
     parser.add_argument("--release", required=True)
     parser.add_argument("--overlay")
+    parser.add_argument("--take-over", metavar="NAME")
     args = parser.parse_args()
     with open(os.path.join(HERE, "scenarios.json")) as file:
         scenarios = json.load(file)
@@ -178,7 +182,15 @@ def main():
         # Tracked connections are not what is recorded.
         ip_conntrack.IpConntrackManager._process = lambda *_: None
         for scenario in scenarios:
-            clean()
+            if args.take_over:
+                if scenario["name"] != args.take_over:
+                    continue
+                state = {}
+                for step in scenario["steps"]:
+                    state = merge(state, step)
+                scenario = dict(scenario, steps=[dict(state, do="take over")])
+            else:
+                clean()
             ip_conntrack.CONTRACK_MGRS.clear()
             options = scenario.get("options", {})
             cfg.CONF.set_override("enable_ipset", options.get("enable_ipset", True), "SECURITYGROUP")
