@@ -272,6 +272,17 @@ func (d *differ) head(chain string, rules []string) {
 	d.left[chain] = slices.Concat(rules, others)
 }
 
+// refer notes the IP sets that rules refer to after the change.
+func (d *differ) refer(sets map[string]bool) {
+	for _, rules := range d.left {
+		for _, rule := range rules {
+			for _, set := range setsOf(rule) {
+				sets[set] = true
+			}
+		}
+	}
+}
+
 type what uint8
 
 const (

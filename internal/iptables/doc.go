@@ -32,4 +32,17 @@
 //
 // Conditions. [Unbridged] and [Host.Other] return why the rules have no effect, or more than the rules have: health names it, and no new port is
 // reported up. [Filter.Unfit] returns why one port has no rules.
+//
+// Change to the driver openvswitch. When the flows of a port are in place, the agent calls Set with a port of kind [Absent]: its rules go, and no
+// other port's. When no port is left, [Leave] deletes what ports share.
+//
+// # Releases of the Python agent
+//
+// The texts are those of release 29. Rules of the tables filter and raw are the same in all releases from 17 on, but for two faults:
+// before 24.0 (23.2, 22.2, 21.2.1) a rule with an address group has no source, and the protocol ipip is the one that the host calls so.
+// The table nat has rules from 24.0 on; an older agent that takes over leaves them.
+//
+// Where this package differs on purpose: a port keeps its zone over a restart, rules of ports that are not known stay until all is known, a port
+// that the server does not know has no rules instead of rules that accept everything, sets that nothing refers to are deleted, a rule that is gone
+// ends the connections to its own ports instead of all of its protocol, and an address that a port has lost ends those of the address.
 package iptables

@@ -19,6 +19,7 @@ const (
 	Filtered Kind = iota
 	Open          // port security is off
 	Trusted       // a port of Neutron itself
+	Absent        // rules of it go, whether all ports are known or not: flows filter it now
 )
 
 // Port is what has to be known of a port to filter it. It is a value: two ports with equal fields have equal rules.

@@ -112,13 +112,7 @@ func (f *Filter) Next(have State, prune bool) Changes {
 				text = slices.Concat(text, []string{"*" + tables[t].Name}, d.out, []string{"COMMIT"})
 			}
 			maps.Copy(narrow, d.narrowed)
-			for _, rules := range d.left {
-				for _, rule := range rules {
-					for _, set := range setsOf(rule) {
-						referred[set] = true
-					}
-				}
-			}
+			d.refer(referred)
 		}
 		out.Rules[i] = lines(text)
 	}
@@ -137,6 +131,26 @@ func once(all []Connections) []Connections {
 		seen[c] = true
 		return before
 	})
+}
+
+// Leave returns what deletes everything of the agent from a host: chains, the rules that refer to them, and sets. Chains that are shared with
+// other agents of Neutron stay. It is for a host whose ports have all got filters of another kind.
+func Leave(have State) Changes {
+	var out Changes
+	referred := map[string]bool{}
+	for i, rules := range have.Rules {
+		var text []string
+		for _, name := range slices.Sorted(maps.Keys(rules)) {
+			d := diffTable(Protocols{}, &Table{Name: name}, rules[name], knownPorts(nil), true)
+			if len(d.out) > 0 {
+				text = slices.Concat(text, []string{"*" + name}, d.out, []string{"COMMIT"})
+			}
+			d.refer(referred)
+		}
+		out.Rules[i] = lines(text)
+	}
+	out.Unused = lines(destroySets(nil, have.Sets, referred))
+	return out
 }
 
 func lines(all []string) string {

@@ -235,6 +235,40 @@ func TestForeign(t *testing.T) {
 	}
 }
 
+// TestLeave takes a host over to another driver: port by port, before all ports are known, then what is left.
+func TestLeave(t *testing.T) {
+	have := fresh()
+	have.Rules[0]["filter"]["mine"] = []string{"-j " + ingressChain(port2), "-j DROP"}
+	have.Rules[0]["filter"]["FORWARD"] = []string{"-m set --match-set NIPv4mine src -j DROP"}
+	have.Sets["NIPv4mine"] = Set{Type: setType, Family: "inet"}
+	f := New(Config{})
+	f.Set(filtered(port1, "10.0.0.5"))
+	f.Set(filtered(port2, "10.0.0.6"))
+	f.SetMembers(group, prefixes("10.0.0.5"))
+	have = settled(t, f, have, false)
+
+	g := New(Config{})
+	g.Set(Port{ID: port1, Kind: Absent})
+	have = settled(t, g, have, false)
+	if text := fmt.Sprint(have.Rules); strings.Contains(text, "5e0b7a10") || !strings.Contains(text, "c0ffee00") {
+		t.Error(text)
+	}
+	next, err := have.apply(Leave(have))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := fresh()
+	for i := range want.Rules {
+		want.Rules[i]["filter"][chainTop] = []string{}
+		want.Rules[i]["filter"]["FORWARD"], want.Rules[i]["filter"]["OUTPUT"] = []string{"-j " + chainTop}, []string{"-j " + chainTop}
+	}
+	want.Rules[0]["filter"]["FORWARD"] = append(want.Rules[0]["filter"]["FORWARD"], have.Rules[0]["filter"]["FORWARD"][2])
+	want.Rules[0]["filter"]["mine"] = []string{"-j DROP"}
+	if fmt.Sprint(next.Rules) != fmt.Sprint(want.Rules) || len(next.Sets) != 1 {
+		t.Errorf("%v\n%v\n%v", next.Rules, want.Rules, next.Sets)
+	}
+}
+
 func TestDrift(t *testing.T) {
 	f := New(Config{})
 	f.Set(filtered(port1, "10.0.0.5", ssh))

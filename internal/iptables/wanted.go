@@ -159,6 +159,7 @@ func (c *Config) filterTable(ports []compiled, f int) Table {
 			then := c.about(aboutOpen) + "-j ACCEPT"
 			forward.Blocks = append(forward.Blocks, at(bridged("out", p.id, then), bridged("in", p.id, then)))
 			input.Blocks = append(input.Blocks, at(bridged("in", p.id, then)))
+		case Absent:
 		}
 	}
 	for _, s := range []*Shared{&input, &forward} {
@@ -184,6 +185,9 @@ func (c *Config) filterTable(ports []compiled, f int) Table {
 func (c *Config) natTable(ports []compiled) Table {
 	pre := Shared{Name: chainPrerouting}
 	for _, p := range ports {
+		if p.kind == Absent {
+			continue
+		}
 		then := c.about(aboutTrusted) + "-j ACCEPT"
 		pre.Blocks = append(pre.Blocks, Block{sectionOpen, short(p.id), []string{physdev("out", p.id, then), physdev("in", p.id, then)}})
 	}
