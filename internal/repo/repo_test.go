@@ -47,6 +47,7 @@ var mayImport = map[string][]string{
 	"internal/pull":      {"internal/neutron", "internal/pace"},
 	"internal/report":    {"internal/neutron", "internal/ovsdb", "internal/pace", "internal/world"},
 	"internal/delta":     {"internal/world", "openflow"},
+	"internal/iptables":  {"internal/world", "internal/neutron", "internal/conntrack"},
 	"internal/dataplane": {"internal/delta", "internal/pace", "internal/pipeline", "internal/world", "internal/ovsdb", "openflow"},
 	"internal/dvr":       {"internal/extension", "internal/world", "internal/pipeline", "internal/neutron", "openflow"},
 	"internal/extension": {"internal/world", "internal/pipeline", "internal/neutron", "internal/ovsdb", "openflow"},

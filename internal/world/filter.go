@@ -131,6 +131,35 @@ func (w *Groups) Rules(group string) []Rule {
 	return nil
 }
 
+// AllRules returns the rules of a group as [Groups.Rules] does, and with the ports of DCCP and UDP-Lite: flows cannot match them, iptables
+// can. The slice is not to be changed.
+func (w *Groups) AllRules(group string) []Rule {
+	if g := w.groups[group]; g != nil {
+		return g.all
+	}
+	return nil
+}
+
+// Stateless returns whether connections of the ports of a group are not to be tracked.
+func (w *Groups) Stateless(group string) bool {
+	g := w.groups[group]
+	return g != nil && g.stateless
+}
+
+// Addresses returns the addresses of the members of a remote group, or of an address group, sorted.
+func (w *Members) Addresses(remote string) []netip.Prefix {
+	r := w.remotes[remote]
+	if r == nil {
+		return nil
+	}
+	out := make([]netip.Prefix, 0, len(r.peers))
+	for p := range r.peers {
+		out = append(out, p.Prefix)
+	}
+	slices.SortFunc(out, comparePrefix)
+	return slices.Compact(out)
+}
+
 // PeerConjunctions lists, sorted, what filtered ports of a segment allow to or from a peer because of the groups that it
 // is a member of. The offsets that are in use of each are [Groups.Offsets].
 func (w *Members) PeerConjunctions(key SegmentKey, peer Peer) []Conjunction {

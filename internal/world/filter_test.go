@@ -250,7 +250,7 @@ func TestNormalisation(t *testing.T) {
 		n := rule(id, "g", map[string]string{"c": "udp"}[id]+" ")
 		twice[id] = entry{rule: &n}
 	}
-	if got := normalise(twice); len(got) != 2 || got[0].ID != "a" || got[1].ID != "c" {
+	if got := normalise(twice, read); len(got) != 2 || got[0].ID != "a" || got[1].ID != "c" {
 		t.Errorf("equal rules: %v", got)
 	}
 }

@@ -13,11 +13,14 @@ import (
 type group struct {
 	id   string
 	name string // for people
+	// stateless: connections of its ports are not tracked. The server refuses to change it while a port has the group.
+	stateless bool
 	told
 	settled told             // as when its ports were looked at last
 	rules   map[string]entry // by id
 	// What follows from the rules: what they allow, and of each conjunction the offsets in use, as bits.
 	normal       []Rule
+	all          []Rule // with ports that flows cannot match
 	conjunctions map[Conjunction]uint8
 	// ports need it; on segments so many have it in force.
 	ports    map[string]bool
@@ -222,6 +225,7 @@ func (w *Groups) Pulled(asked []Item, found []neutron.SecurityGroup) {
 // learnGroup takes what the server says about a group, with all of its rules.
 func (w *Groups) learnGroup(g *group, sg *neutron.SecurityGroup) {
 	g.known, g.unknown, g.name = true, false, cmp.Or(sg.Name, g.name)
+	g.stateless = sg.Stateful != nil && !*sg.Stateful
 	for i := range sg.Rules {
 		w.learnRule(&sg.Rules[i])
 	}
@@ -269,15 +273,18 @@ func (w *Groups) settleGroup(id string) {
 	if g == nil {
 		return
 	}
-	normal := normalise(g.rules)
+	normal := normalise(g.rules, read)
+	all := normalise(g.rules, readAll)
 	unchanged := slices.EqualFunc(normal, g.normal, same)
-	if state := (told{known: g.known, unknown: g.unknown, unread: g.unread}); !unchanged || state != g.settled {
+	samePorts := slices.EqualFunc(all, g.all, same)
+	if state := (told{known: g.known, unknown: g.unknown, unread: g.unread}); !unchanged || !samePorts || state != g.settled {
 		g.settled = state
 		for port := range g.ports {
 			w.touched[port] = true
 		}
 	}
 	if unchanged {
+		g.all = all
 		return
 	}
 	before, after := g.conjunctions, map[Conjunction]uint8{}
@@ -307,7 +314,7 @@ func (w *Groups) settleGroup(id string) {
 			w.members.disuse(c)
 		}
 	}
-	g.normal, g.conjunctions = normal, after // last: if something above fails it is all done again
+	g.normal, g.all, g.conjunctions = normal, all, after // last: if something above fails it is all done again
 }
 
 // doubtFilters has everything that filters need asked for again.

@@ -14,20 +14,22 @@ import (
 
 // Protocols that rules treat in a special way.
 const (
-	protoICMP   = 1
-	protoTCP    = 6
-	protoUDP    = 17
-	protoICMPv6 = 58
-	protoSCTP   = 132
+	protoICMP    = 1
+	protoTCP     = 6
+	protoUDP     = 17
+	protoICMPv6  = 58
+	protoDCCP    = 33
+	protoSCTP    = 132
+	protoUDPLite = 136
 )
 
 // protocols are the names that Neutron's API takes.
 func protocols() map[string]int {
 	return map[string]int{
-		"ah": 51, "dccp": 33, "egp": 8, "esp": 50, "gre": 47, "hopopt": 0, "icmp": protoICMP, "icmpv6": protoICMPv6, "igmp": 2,
+		"ah": 51, "dccp": protoDCCP, "egp": 8, "esp": 50, "gre": 47, "hopopt": 0, "icmp": protoICMP, "icmpv6": protoICMPv6, "igmp": 2,
 		"ip": 0, "ipip": 4, "ipv6-encap": 41, "ipv6-frag": 44, "ipv6-icmp": protoICMPv6, "ipv6-nonxt": 59, "ipv6-opts": 60,
 		"ipv6-route": 43, "ospf": 89, "pgm": 113, "rsvp": 46, "sctp": protoSCTP, "tcp": protoTCP, "udp": protoUDP,
-		"udplite": 136, "vrrp": 112,
+		"udplite": protoUDPLite, "vrrp": 112,
 	}
 }
 
@@ -116,8 +118,17 @@ func read(n *neutron.SecurityGroupRule) (Rule, bool) {
 	return r, true
 }
 
+// readAll is read, with the ports of the protocols too whose ports flows cannot match.
+func readAll(n *neutron.SecurityGroupRule) (Rule, bool) {
+	r, ok := read(n)
+	if (r.Protocol == protoDCCP || r.Protocol == protoUDPLite) && n.PortRangeMin != nil && n.PortRangeMax != nil {
+		r.Min, r.Max = n.PortRangeMin, n.PortRangeMax
+	}
+	return r, ok
+}
+
 // normalise works out what rules allow: sorted, and each kind of traffic once, under the lowest id.
-func normalise(rules map[string]entry) []Rule {
+func normalise(rules map[string]entry, read func(*neutron.SecurityGroupRule) (Rule, bool)) []Rule {
 	out := make([]Rule, 0, len(rules))
 	for _, e := range rules {
 		if r, ok := read(e.rule); ok {
