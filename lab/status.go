@@ -59,9 +59,12 @@ func (l *Lab) Status(ctx context.Context) Status {
 	s.Parts = append(s.Parts,
 		part("broker", l.broker.PID(), l.broker.Addr()).from(sources.Broker),
 		part("database", l.database().PID(), l.databaseAddr()))
-	for _, p := range l.serverProcesses() {
-		name := strings.Replace(p.name, "neutron-server", "server", 1)
-		shown := part(name, p.PID(), l.apiURL())
+	all := l.serverProcesses()
+	for i, p := range all {
+		shown := part(strings.Replace(p.name, "neutron-server", "server", 1), p.PID(), "")
+		if i == len(all)-1 { // the one that serves the API
+			shown.Address = l.apiURL()
+		}
 		if l.snapshot().Server == RealServer {
 			shown = shown.from(sources.Neutron)
 		}

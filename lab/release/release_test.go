@@ -136,8 +136,8 @@ func TestStore(t *testing.T) {
 	if n, err := s.Remove(ctx, "29", false); n != 2 || err != nil {
 		t.Errorf("removed %d, %v", n, err)
 	}
-	if left, err := os.ReadDir(s.Dir); err != nil || len(left) != 3 {
-		t.Errorf("left: %v, %v; want trixie's three", left, err)
+	if left, err := os.ReadDir(s.Dir); err != nil || len(left) != 4 {
+		t.Errorf("left: %v, %v; want trixie's three and a lock", left, err)
 	}
 }
 
@@ -150,7 +150,7 @@ func TestStoreOfOthersIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.lock(t.Context()); err == nil {
+	if _, err := s.lock(t.Context(), "sid"); err == nil {
 		t.Error("root would run what anybody has put there")
 	}
 	if _, err := Open("/a,b"); err == nil {
@@ -163,17 +163,17 @@ func TestLockEndsWithItsContext(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	release, err := s.lock(t.Context())
+	release, err := s.lock(t.Context(), "sid")
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := s.lock(ctx); err == nil {
+	if _, err := s.lock(ctx, "sid"); err == nil {
 		t.Error("two commands have the store")
 	}
 	release()
-	if again, err := s.lock(t.Context()); err != nil {
+	if again, err := s.lock(t.Context(), "sid"); err != nil {
 		t.Error(err)
 	} else {
 		again()

@@ -137,7 +137,7 @@ func (s *Store) Root(ctx context.Context, suite string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	release, err := s.lock(ctx)
+	release, err := s.lock(ctx, r.Suite)
 	if err != nil {
 		return "", err
 	}
@@ -164,7 +164,7 @@ func (s *Store) Make(ctx context.Context, suite string) (Entry, error) {
 	if err != nil {
 		return Entry{}, err
 	}
-	release, err := s.lock(ctx)
+	release, err := s.lock(ctx, r.Suite)
 	if err != nil {
 		return Entry{}, err
 	}
@@ -179,7 +179,7 @@ func (s *Store) Remove(ctx context.Context, suite string, rootsOnly bool) (int, 
 	if err != nil {
 		return 0, err
 	}
-	release, err := s.lock(ctx)
+	release, err := s.lock(ctx, r.Suite)
 	if err != nil {
 		return 0, err
 	}
@@ -207,23 +207,21 @@ func (s *Store) Remove(ctx context.Context, suite string, rootsOnly bool) (int, 
 	return n, nil
 }
 
-// lock makes the directory and keeps others from changing it. Root runs what is in it, so nobody else may write there.
-func (s *Store) lock(ctx context.Context) (release func(), err error) {
+// lock makes the directory and keeps others from changing a suite. Root runs what is in it, so nobody else may write there.
+func (s *Store) lock(ctx context.Context, suite string) (release func(), err error) {
 	if err := os.MkdirAll(s.Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("making the directory of releases: %w", err)
 	}
-	f, err := os.Open(s.Dir)
+	info, err := os.Stat(s.Dir)
 	if err != nil {
-		return nil, fmt.Errorf("locking the directory of releases: %w", err)
-	}
-	info, err := f.Stat()
-	if err != nil {
-		_ = f.Close()
-		return nil, fmt.Errorf("locking the directory of releases: %w", err)
+		return nil, fmt.Errorf("looking at the directory of releases: %w", err)
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); !ok || int(st.Uid) != os.Geteuid() || info.Mode().Perm()&0o022 != 0 {
-		_ = f.Close()
 		return nil, fmt.Errorf("%s is not a directory that only its user may write to", s.Dir)
+	}
+	f, err := os.OpenFile(filepath.Join(s.Dir, suite+".lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("locking a release: %w", err)
 	}
 	for told := false; ; {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
@@ -232,16 +230,16 @@ func (s *Store) lock(ctx context.Context) (release func(), err error) {
 		}
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			_ = f.Close()
-			return nil, fmt.Errorf("locking %s: %w", s.Dir, err)
+			return nil, fmt.Errorf("locking %s: %w", f.Name(), err)
 		}
 		if !told {
-			s.say("waiting: another command makes a release in %s", s.Dir)
+			s.say("waiting: another command makes %s", suite)
 			told = true
 		}
 		select {
 		case <-ctx.Done():
 			_ = f.Close()
-			return nil, fmt.Errorf("locking %s: %w", s.Dir, ctx.Err())
+			return nil, fmt.Errorf("locking %s: %w", f.Name(), ctx.Err())
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
