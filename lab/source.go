@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/patchbay-sdn/patchbay/lab/release"
@@ -26,6 +28,8 @@ type Source struct {
 	// Root is its root directory, empty for the packages of the machine.
 	Root    string `json:"root,omitempty"`
 	Version string `json:"version,omitempty"`
+	// Beside are the versions of what it is installed with, oslo.messaging and Erlang for instance.
+	Beside map[string]string `json:"beside,omitempty"`
 }
 
 // String is the version and the suite: 29.0.0 (sid).
@@ -174,7 +178,7 @@ func (l *Lab) findSources(ctx context.Context, o Options, want suites, machine s
 		if err != nil {
 			return s, err
 		}
-		part.source.Version = versions[part.figure]
+		part.source.Version, part.source.Beside = versions[part.figure], versions
 	}
 	return s, nil
 }
@@ -209,6 +213,19 @@ func (l *Lab) root(ctx context.Context, o Options, suite string) (string, error)
 func (s Sources) note() string {
 	part := func(name string, from Source) string { return name + " " + from.Version + " (" + from.Suite + ")" }
 	return strings.Join([]string{part("Neutron", s.Neutron), part("RabbitMQ", s.Broker), part("Open vSwitch", s.Switch)}, ", ")
+}
+
+// Versions are those of all parts, as dpkg writes them: for the results of a test.
+func (s Sources) Versions() string {
+	all := map[string]string{"rabbitmq": s.Broker.Version, "erlang": s.Broker.Beside["erlang"], "openvswitch": s.Switch.Version}
+	for _, name := range []string{"neutron", "oslo.messaging", "neutron-lib", "os-ken", "python"} {
+		all[name] = s.Neutron.Beside[name]
+	}
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		list = append(list, name+"="+all[name])
+	}
+	return strings.Join(list, " ")
 }
 
 // neutronCommand is a command of the lab's Neutron, which finds the lab's files.

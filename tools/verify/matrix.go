@@ -55,12 +55,30 @@ func checks() []check {
 	}
 }
 
+// cellParts are the parts whose versions a lab tells; they are not the machine's.
+var cellParts = []string{"neutron", "rabbitmq", "openvswitch", "oslo.messaging", "erlang", "neutron-lib", "os-ken", "python"}
+
+func versionPattern(part string) string {
+	return `versions: (?:.* )?` + regexp.QuoteMeta(part) + `=(\S+)`
+}
+
+// cellVersions puts the versions of a lab's parts in the place of the machine's.
+func cellVersions(machine map[string]string, output string) map[string]string {
+	for _, part := range cellParts {
+		delete(machine, part)
+		if v, ok := (figure{pattern: versionPattern(part)}).read(output); ok {
+			machine[part] = v
+		}
+	}
+	return machine
+}
+
 // allCells are the items of the matrix.
 func allCells() []item {
 	figures := []figure{
-		{name: "neutron", pattern: `releases: Neutron (\S+) `},
-		{name: "rabbitmq", pattern: `releases: .*RabbitMQ (\S+) `},
-		{name: "openvswitch", pattern: `releases: .*Open vSwitch (\S+) `},
+		{name: "neutron", pattern: versionPattern("neutron")},
+		{name: "rabbitmq", pattern: versionPattern("rabbitmq")},
+		{name: "openvswitch", pattern: versionPattern("openvswitch")},
 		{name: "steps", pattern: `^(\d+) steps, \d+ failed`, want: ">= 17"},
 		{name: "failed", pattern: `^\d+ steps, (\d+) failed`, want: "= 0"},
 		// Columns: seconds, due and arrived, forbidden and arrived, flows, touched.
@@ -82,7 +100,7 @@ func allCells() []item {
 		}
 		items = append(items, item{
 			name: c.name(), section: "releases", command: command, paths: []string{"product", "cloud", "e2e/smoke_test.go", "e2e/smoke_faults_test.go"},
-			servers: true, figures: figures,
+			servers: true, cell: true, figures: figures,
 			claims: []claim{{text: "steps of make e2e-smoke", wanted: "none fails", show: "{steps}, {failed} failed, {passed} forbidden packets passed"}},
 		})
 	}

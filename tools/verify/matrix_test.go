@@ -21,6 +21,7 @@ func TestMatrixPageIsGenerated(t *testing.T) {
 
 // smokeOutput is what `make e2e-smoke` prints, shortened.
 const smokeOutput = `    testing.go:33:    0.1s  releases: Neutron 2:29.0.0-2 (sid), RabbitMQ 4.3.6-1 (sid), Open vSwitch 4.0.0-3 (sid)
+    testing.go:37: versions: erlang=1:29.1 neutron=2:29.0.0-2 neutron-lib=5.0.1-3 openvswitch=4.0.0-3 oslo.messaging=18.3.0-4 rabbitmq=4.3.6-1
 step                                     seconds  due: sent  arrived  forbidden: sent  arrived  flows  touched  seen by a flow monitor  result
 lab starts                               21.0     0          0        0                0                                                pass    
 agents start                             3.1      0          0        0                0                                                pass    
@@ -51,6 +52,10 @@ func TestCells(t *testing.T) {
 		if got := o.Figures[name]; got != want {
 			t.Errorf("%s is %q, want %q", name, got, want)
 		}
+	}
+	versions := cellVersions(map[string]string{"neutron": "21", "prometheus": "2", "os-ken": "2"}, smokeOutput)
+	if versions["neutron"] != "2:29.0.0-2" || versions["oslo.messaging"] != "18.3.0-4" || versions["os-ken"] != "" || versions["prometheus"] != "2" {
+		t.Errorf("versions %v", versions)
 	}
 	b := &book{items: items, results: map[string]*result{"smoke-29": {outcome: o, Failed: []string{"TestSmoke/agents_restarted"}}}}
 	pages, err := matrixPages(b)
