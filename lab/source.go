@@ -15,8 +15,9 @@ import (
 )
 
 const (
-	// EnvBrokerSuite and EnvSwitchSuite are the environment variables that name the suites of broker and switch of new labs.
+	// EnvBrokerSuite is the environment variable that names the suite of RabbitMQ of new labs.
 	EnvBrokerSuite = "PATCHBAY_LAB_BROKER"
+	// EnvSwitchSuite is the environment variable that names the suite of Open vSwitch of new labs.
 	EnvSwitchSuite = "PATCHBAY_LAB_SWITCH"
 	// NoStore as Options.Releases keeps other releases in the lab's own directory: they end with the lab.
 	NoStore = "none"
