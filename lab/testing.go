@@ -34,6 +34,7 @@ func New(t testing.TB, hosts int) *Lab {
 	if err != nil {
 		t.Fatalf("starting a lab: %v", err)
 	}
+	t.Logf("versions: %s", l.Sources().Versions())
 	return l
 }
 

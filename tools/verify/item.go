@@ -18,6 +18,8 @@ type item struct {
 	paths []string
 	// servers: it starts real servers, so no other such item runs beside it.
 	servers bool
+	// cell: the parts are those of a lab of any release, and not the machine's.
+	cell    bool
 	figures []figure
 	claims  []claim
 	// short says what limits the figures that are not reached.

@@ -151,6 +151,9 @@ func (b *book) runItem(it item, stop <-chan os.Signal) (*result, error) {
 		ended = fmt.Errorf("it took longer than %s", itemLimit)
 	}
 	r.outcome = it.judge(printed.String(), ended)
+	if it.cell {
+		r.Versions = cellVersions(r.Versions, printed.String())
+	}
 	r.Commit, r.Date, r.Seconds, r.Load = commit, began.UTC().Truncate(time.Second), int(time.Since(began).Seconds()+0.5), [2]float64{before, load()}
 	if r.Verdict == failed {
 		r.Failed, r.Tail = failures(printed.String()), tail(printed.String(), 15)
