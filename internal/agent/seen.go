@@ -176,6 +176,9 @@ func (a *Agent) noteBroker(e messaging.Event) {
 	case messaging.ConnectFailed:
 		gone(&a.seen.broker, e.Err)
 		a.recorder.put(note{kind: kindBroker, what: "connection failed to", subject: e.Addr, detail: errorText(e.Err)})
+	case messaging.Refused:
+		gone(&a.seen.broker, e.Err)
+		a.recorder.put(note{kind: kindBroker, what: "refused by", subject: e.Addr, detail: e.Err.Error()})
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"net"
 	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
 )
 
 // run keeps one connection up until the client closes.
@@ -21,6 +23,7 @@ func (c *Client) run() {
 		}
 		s, err := c.connect(host)
 		if err == nil {
+			c.learn(s.conn.Properties)
 			err = s.run(began)
 			if s.complete {
 				failures = 0
@@ -28,10 +31,8 @@ func (c *Client) run() {
 			if c.isClosing() {
 				return
 			}
-			c.update(func() { c.lastErr = err })
-			c.emit(Disconnected{host.Addr(), err})
 			began = time.Now()
-			if s.complete {
+			if c.ended(s, err) {
 				// The same host again first: most disconnects are not the broker's end.
 				c.sleep(reconnectDelay(c.cfg.Rabbit, c.cfg.Rand))
 				continue
@@ -39,21 +40,73 @@ func (c *Client) run() {
 		}
 		failures++
 		next++
-		delay := retryDelay(c.cfg.Rabbit, failures, len(c.hosts), c.cfg.Rand)
-		if isInternalError(err) {
-			// A queue's home node is just coming or going; hurrying makes it worse.
-			delay = max(delay, 2*time.Second)
-		}
-		c.update(func() { c.lastErr = err })
-		if s == nil && c.running.Err() == nil {
-			c.emit(ConnectFailed{host.Addr(), err, delay})
-		}
+		delay := c.failed(s, host, err, failures)
 		if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
 			next = c.knock(delay, next)
 		} else {
 			c.sleep(delay)
 		}
 	}
+}
+
+// ended reports the end of a connection, and tells whether nothing speaks against making it anew.
+func (c *Client) ended(s *session, err error) bool {
+	lasting, news := refusal(err) != nil, c.deny(err)
+	c.update(func() { c.lastErr = err })
+	if s.complete || !lasting {
+		c.emit(Disconnected{s.addr, err})
+	}
+	return news || s.complete && !lasting
+}
+
+// failed reports a failure that trying again at once would not change, and returns when to try again.
+func (c *Client) failed(s *session, host Host, err error, failures int) time.Duration {
+	r, delay := refusal(err), retryDelay(c.cfg.Rabbit, failures, len(c.hosts), c.cfg.Rand)
+	if errors.Is(err, amqp.ErrCredentials) && failures <= 2*len(c.hosts) {
+		r = nil // the AMQP library takes every end of the connection during the login for that
+	}
+	if isInternalError(err) {
+		// A queue's home node is just coming or going; hurrying makes it worse.
+		delay = max(delay, 2*time.Second)
+	}
+	if r != nil {
+		err, delay = r, refusalDelay(c.cfg.Rabbit, failures, len(c.hosts), c.cfg.Rand)
+	}
+	c.update(func() { c.lastErr = err })
+	switch {
+	case c.running.Err() != nil:
+	case r != nil:
+		c.emit(Refused{host.Addr(), r, delay})
+	case s == nil:
+		c.emit(ConnectFailed{host.Addr(), err, delay})
+	}
+	return delay
+}
+
+// learn takes over what the first broker says about itself. Later ones are asked: a queue of ours may be there already, as it
+// was made.
+func (c *Client) learn(properties amqp.Table) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.learned {
+		c.learned, c.layout.denied = true, transientDenied(properties)
+	}
+}
+
+// deny has the queues of ours made durable from now on when err says that the broker does not take others. It tells whether
+// that is news.
+func (c *Client) deny(err error) bool {
+	var e *amqp.Error
+	if !errors.As(err, &e) || !deniesTransient(e.Reason) {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.layout.own("").durable {
+		return false // it is about a queue of others
+	}
+	c.layout.denied = true
+	return true
 }
 
 // knockEvery is how often, on average, a host that could not be connected to is looked at during a longer pause.
