@@ -124,6 +124,16 @@ verify-list: ## what `make verify` runs, what is due, how long it took
 verify-page: ## docs/verification.md and the table of README.md, anew from the results
 	@$(GO) run ./tools/verify page
 
+.PHONY: matrix matrix-list matrix-page
+matrix: ## the agent with packets on every release of Neutron, RabbitMQ and Open vSwitch, a cell at a time, SLICE=40m of it, going on where the last call stopped (root; ITEMS=regexp, AGAIN=1)
+	@$(GO) run ./tools/verify matrix -slice $(SLICE) -items '$(ITEMS)' $(if $(AGAIN),-again)
+
+matrix-list: ## what `make matrix` runs, what is due, how long it took
+	@$(GO) run ./tools/verify matrix-list -items '$(ITEMS)'
+
+matrix-page: ## docs/reference/releases.md, anew from the results
+	@$(GO) run ./tools/verify matrix-page
+
 ci: ## exactly what CI does
 	bash .ci/run
 

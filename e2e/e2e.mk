@@ -65,8 +65,10 @@ e2e-hostile: build ## a VM that sends FRAMES=20000 generated frames of every kin
 	FRAMES=$(or $(FRAMES),20000) SEED=$(SEED) $(GO) test -count 1 -timeout 30m -tags e2e -v -run TestHostile $(TESTFLAGS) ./e2e/
 
 .PHONY: e2e-smoke
-e2e-smoke: build ## the whole agent on the real server in three minutes: a rule opened and closed, restart, dead switch, tampered flows, broker away, a waiting port, trunk; packets and times as a table (root)
-	$(GO) test -count 1 -timeout 8m -tags e2e -v -run TestSmoke $(TESTFLAGS) ./e2e/
+e2e-smoke: build ## the whole agent on the real server in three minutes: a rule opened and closed, restart, dead switch, tampered flows, broker away, a waiting port, trunk; packets and times as a table (root; RELEASE=29, BROKER=suite, SWITCH=suite)
+	$(if $(RELEASE)$(BROKER)$(SWITCH),bin/lab release make $(RELEASE) $(BROKER) $(SWITCH))
+	PATCHBAY_LAB_RELEASE=$(or $(RELEASE),$(PATCHBAY_LAB_RELEASE)) PATCHBAY_LAB_BROKER=$(or $(BROKER),$(PATCHBAY_LAB_BROKER)) PATCHBAY_LAB_SWITCH=$(or $(SWITCH),$(PATCHBAY_LAB_SWITCH)) \
+		$(GO) test -count 1 -timeout 8m -tags e2e -v -run TestSmoke $(TESTFLAGS) ./e2e/
 
 .PHONY: footprint
 footprint: build ## connections, queues, start, restart and log of both agents while they idle; prints a line each (root)

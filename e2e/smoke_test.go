@@ -17,8 +17,8 @@ import (
 	"github.com/patchbay-sdn/patchbay/lab"
 )
 
-// TestSmoke is what CI runs of this package on the real server: two hosts with the openvswitch firewall, two filtered VMs, and a
-// VM with a trunk. A rule is opened and closed under packets and under a live connection, the agents are restarted, the switch is
+// TestSmoke is what CI runs of this package on the real server: two hosts with the openvswitch firewall, filtered VMs on a vxlan and
+// on a vlan network, and a VM with a trunk. `make matrix` runs it on the servers of other releases. A rule is opened and closed under packets and under a live connection, the agents are restarted, the switch is
 // killed, flows are tampered with, and the broker is away while things change. What may pass is sent beside what must not, in
 // every step; the table shows how many packets of each were sent and arrived. It takes less than three minutes on two cores.
 func TestSmoke(t *testing.T) {
@@ -39,6 +39,7 @@ func TestSmoke(t *testing.T) {
 	x.step(t, "rule closed under a live TCP connection", x.closes)
 	x.step(t, "rule opened again", x.opens)
 	x.step(t, "trunk: parent and sub-port", func(t *testing.T) { x.traffic(t, lossless, second, x.trunkLanes()...) })
+	x.step(t, "VLAN network: filtered port", func(t *testing.T) { x.traffic(t, lossless, second, x.vlanLanes()...) })
 	x.step(t, "agents restarted", x.restarted)
 	x.step(t, "ovs-vswitchd killed -9", x.switchDies)
 	x.step(t, "flow deleted", func(t *testing.T) { x.tampered(t, "deleted") })
@@ -68,13 +69,15 @@ type smoke struct {
 	// in while the broker is away.
 	near, far, newcomer *vm
 	reds                []*vm
-	group               string // of near
-	rules               map[string]string
-	trunk               *carrier
-	sub                 *vm // the sub-port as a VM of its own
-	own                 uint16
-	rows                []*smokeRow
-	row                 *smokeRow
+	// greens are on a vlan network: the first has near's group, on the other host, and the second is open.
+	greens []*vm
+	group  string // of near
+	rules  map[string]string
+	trunk  *carrier
+	sub    *vm // the sub-port as a VM of its own
+	own    uint16
+	rows   []*smokeRow
+	row    *smokeRow
 }
 
 // smokeRow is a step: packets that were due and such that were not.
@@ -169,6 +172,15 @@ func (x *smoke) trunkLanes() []*lane {
 		&lane{name: "parent under another VLAN", from: parent, make: under(noVLAN, says(parent)), ears: everybody},
 		&lane{name: "sub-port without a VLAN", from: parent, make: says(x.sub), ears: everybody},
 		&lane{name: "sub-port in the parent's network", from: x.sub, make: says(x.sub), ears: []*vm{x.near, x.far}},
+	)
+}
+
+// vlanLanes are what the ports of the vlan network say and hear while the rule is open.
+func (x *smoke) vlanLanes() []*lane {
+	shut, open := x.greens[0], x.greens[1]
+	return x.with(
+		x.to(shut, open, 7, true), x.to(open, shut, doorPort, true), x.to(open, shut, shutPort, false),
+		&lane{name: "vlan network into a vxlan network", from: open, make: func(k token) []byte { return plain(x.near.MAC, open.MAC, k) }, ears: []*vm{x.near, x.far}},
 	)
 }
 
@@ -281,8 +293,14 @@ func (x *smoke) prepare(t *testing.T) {
 	}
 	x.near, x.far = add("near", x.blue, 1, 1, x.group), add("far", x.blue, 2, 2, x.open)
 	x.reds = []*vm{add("red1", x.red, 3, 1, x.open), add("red2", x.red, 4, 2, x.open)}
+	green := &network{Network: lab.Network{Name: "green", Type: "vlan", PhysicalNetwork: "physnet1"}}
+	if err := x.create(green); err != nil {
+		t.Fatal(err)
+	}
+	x.nets = append(x.nets, green)
+	x.greens = []*vm{add("green1", green, 5, 2, x.group), add("green2", green, 6, 1, x.open)}
 	var ids []string
-	for _, v := range []*vm{x.near, x.far, x.reds[0], x.reds[1]} {
+	for _, v := range []*vm{x.near, x.far, x.reds[0], x.reds[1], x.greens[0], x.greens[1]} {
 		if err := x.plug(v, ""); err != nil {
 			t.Fatal(err)
 		}
@@ -309,7 +327,8 @@ func (x *smoke) prepare(t *testing.T) {
 			x.arrives(t, l, true)
 		}
 	}
-	x.says("4 VMs, trunk with 1 sub-port")
+	x.arrives(t, x.to(x.greens[0], x.greens[1], 7, true), true)
+	x.says("6 VMs, trunk with 1 sub-port")
 }
 
 func (x *smoke) close() {

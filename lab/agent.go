@@ -35,6 +35,8 @@ const (
 	agentTimeout = 2 * time.Minute
 	// stopGrace is what a clean stop may take. The Python agent looks for signals between two rounds of its loop.
 	stopGrace = 30 * time.Second
+	// threadedGrace is for agents that may not end at all.
+	threadedGrace = 5 * time.Second
 )
 
 // ParseAgentKind reads the name of an agent.
@@ -154,7 +156,7 @@ func (h *Host) freshSecond(ctx context.Context) (time.Time, error) {
 
 func (h *Host) agentCommand(kind AgentKind) ([]string, error) {
 	if kind == Python {
-		return append([]string{"/usr/bin/neutron-openvswitch-agent"}, h.AgentFiles()...), nil
+		return h.lab.neutronCommand(append([]string{"/usr/bin/neutron-openvswitch-agent"}, h.AgentFiles()...)...), nil
 	}
 	binary, err := findBinary(EnvBinary, "patchbay")
 	if err != nil {
@@ -208,9 +210,21 @@ func (h *Host) AgentRecord(ctx context.Context) (*agents.Agent, error) {
 // StopAgent stops whichever agent runs, as a service manager would, and with it every helper it had started.
 func (h *Host) StopAgent(ctx context.Context) error {
 	if kind, pid := h.Agent(); pid != 0 {
-		return h.agent(kind).Stop(ctx, stopGrace)
+		grace := stopGrace
+		if kind == Python {
+			grace = h.lab.grace()
+		}
+		return h.agent(kind).Stop(ctx, grace)
 	}
 	return nil
+}
+
+// grace is what a clean stop of Neutron's own programs may take.
+func (l *Lab) grace() time.Duration {
+	if l.threaded() {
+		return threadedGrace
+	}
+	return stopGrace
 }
 
 // KillAgent ends whichever agent runs and every helper it had started, at once.

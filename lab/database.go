@@ -117,8 +117,8 @@ CREATE USER IF NOT EXISTS 'neutron'@'127.0.0.1' IDENTIFIED BY 'neutron';
 GRANT ALL ON neutron.* TO 'neutron'@'127.0.0.1';`); err != nil {
 		return "", fmt.Errorf("creating the database: %w", err)
 	}
-	if err := l.job(ctx, "db-manage", append([]string{"/usr/bin/neutron-db-manage"},
-		append(l.serverFiles(), "upgrade", "head")...)); err != nil {
+	if err := l.job(ctx, "db-manage", l.neutronCommand(append([]string{"/usr/bin/neutron-db-manage"},
+		append(l.serverFiles(), "upgrade", "head")...)...)); err != nil {
 		return "", err
 	}
 	if err := l.update(func(s *state) error { s.Schema = true; return nil }); err != nil {

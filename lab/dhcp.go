@@ -79,10 +79,8 @@ func (h *Host) startService(ctx context.Context, s service, dir string, files ma
 	defer cancel()
 	d, err := daemon.Start(ctx, daemon.Spec{
 		Name: s.name, Dir: dir, Netns: h.netns, Env: []string{"OVS_RUNDIR=" + h.Switch().Dir()},
-		Argv: []string{
-			"unshare", "--mount", "--propagation", "private", "sh", "-c", privateNetns, "sh",
-			"/usr/bin/" + s.binary, "--config-file", dir + "/neutron.conf", "--config-file", dir + "/" + s.file,
-		},
+		Argv: h.lab.neutronCommand("unshare", "--mount", "--propagation", "private", "sh", "-c", privateNetns, "sh",
+			"/usr/bin/"+s.binary, "--config-file", dir+"/neutron.conf", "--config-file", dir+"/"+s.file),
 	})
 	if err != nil {
 		return err
@@ -117,7 +115,7 @@ func (h *Host) serviceAlive(ctx context.Context, agentType string, since time.Ti
 
 // StopDHCP ends the DHCP agent, its dnsmasq processes and, with them, their namespaces. Its ports stay plugged in, as they
 // do on a real host.
-func (h *Host) StopDHCP(ctx context.Context) error { return h.dhcp().Stop(ctx, stopGrace) }
+func (h *Host) StopDHCP(ctx context.Context) error { return h.dhcp().Stop(ctx, h.lab.grace()) }
 
 // DHCPLog is the log file of the DHCP agent.
 func (h *Host) DHCPLog() string { return h.dhcp().LogFile() }

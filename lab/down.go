@@ -83,7 +83,10 @@ func (l *Lab) endProcesses(context.Context) (string, error) {
 
 // daemons are those with pid files of this package.
 func (l *Lab) daemons() []*daemon.Daemon {
-	all := []*daemon.Daemon{l.server(), l.database()}
+	all := []*daemon.Daemon{l.database()}
+	for _, p := range l.serverProcesses() {
+		all = append(all, p.Daemon)
+	}
 	for _, h := range l.Hosts() {
 		all = append(all, h.agent(Python), h.agent(Patchbay))
 	}

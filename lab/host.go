@@ -49,7 +49,7 @@ func (h *Host) Switch() *vswitch.Switch { return vswitch.Open(h.switchConfig()) 
 func (h *Host) switchConfig() vswitch.Config {
 	return vswitch.Config{
 		Dir: filepath.Join(h.Dir(), "ovs"), Netns: h.netns,
-		Remotes: []string{"ptcp:6640:127.0.0.1"},
+		Remotes: []string{"ptcp:6640:127.0.0.1"}, Root: h.lab.snapshot().Sources.Switch.Root,
 	}
 }
 

@@ -26,7 +26,7 @@ const (
 	EnvServer = "PATCHBAY_LAB_SERVER"
 	// EnvUnkind says how unkind the simulated server of a lab is.
 	EnvUnkind = "PATCHBAY_LAB_UNKIND"
-	// EnvRelease says of which release it is.
+	// EnvRelease says of which release the server of a new lab is: the simulated one, or Neutron as Options.Release has it.
 	EnvRelease = "PATCHBAY_LAB_RELEASE"
 	// envLab names the lab binary that runs the simulated server.
 	envLab = "PATCHBAY_LAB_BIN"

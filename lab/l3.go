@@ -25,7 +25,7 @@ func (h *Host) StartL3(ctx context.Context, mode string) error {
 }
 
 // StopL3 ends the layer-3 agent. Its namespaces end with the last process in them; its interfaces stay plugged in.
-func (h *Host) StopL3(ctx context.Context) error { return h.l3().Stop(ctx, stopGrace) }
+func (h *Host) StopL3(ctx context.Context) error { return h.l3().Stop(ctx, h.lab.grace()) }
 
 // L3Log is the log file of the layer-3 agent.
 func (h *Host) L3Log() string { return h.l3().LogFile() }

@@ -32,6 +32,12 @@ type Options struct {
 	Hosts int
 	// Server is which server a new lab gets; empty means the value of [EnvServer] or else the real one.
 	Server ServerKind
+	// Release is the Neutron of a new lab, as a number or a Debian suite; empty means the value of [EnvRelease] or else the machine's
+	// packages. Broker and Switch are where RabbitMQ and Open vSwitch come from; empty means the value of [EnvBrokerSuite] or
+	// [EnvSwitchSuite], or else the suite of Release.
+	Release, Broker, Switch string
+	// Releases is the directory of other releases, as package release has it, or [NoStore].
+	Releases string
 	// SkipInstall leaves missing packages missing.
 	SkipInstall bool
 	// Report, if set, is told of every finished step. Calls are not concurrent.
@@ -176,7 +182,10 @@ func (l *Lab) groundwork(o Options) []step {
 			}
 			return "present", nil
 		}},
-		{name: "fabric", after: []string{"packages"}, run: func(ctx context.Context) (string, error) {
+		{name: "releases", after: []string{"packages"}, run: func(ctx context.Context) (string, error) {
+			return l.ensureSources(ctx, o)
+		}},
+		{name: "fabric", after: []string{"releases"}, run: func(ctx context.Context) (string, error) {
 			return l.plan(ctx, o.Hosts, o.Server)
 		}},
 	}

@@ -241,7 +241,7 @@ func TestStatusText(t *testing.T) {
 		Parts: []PartStatus{{Name: "broker", PID: 7, Since: at, Address: "10.251.0.1:5672"}, {Name: "server"}},
 		Hosts: []HostStatus{{
 			Name: "hv1", Netns: "hv1", MgmtIP: "10.251.0.11", LocalIP: "10.251.1.11", Agent: Python, Alive: true, Heartbeat: &at,
-			Parts: []PartStatus{{Name: "ovsdb-server", PID: 8, Since: at}, {Name: "agent python", PID: 9, Since: at}},
+			Parts: []PartStatus{{Name: "ovsdb-server", PID: 8, Since: at, Source: Source{Suite: "sid", Version: "4.0.0-3"}.String()}, {Name: "agent python", PID: 9, Since: at}},
 		}},
 		Ports: map[string]int{"DOWN": 1, "ACTIVE": 2},
 	}
@@ -249,7 +249,7 @@ func TestStatusText(t *testing.T) {
 
   broker            pid 7        03:04:05 UTC  10.251.0.1:5672
   server            not running  -             
-  hv1 ovsdb-server  pid 8        03:04:05 UTC  namespace hv1, management 10.251.0.11, tunnels 10.251.1.11
+  hv1 ovsdb-server  pid 8        03:04:05 UTC  4.0.0 (sid), namespace hv1, management 10.251.0.11, tunnels 10.251.1.11
   hv1 agent python  pid 9        03:04:05 UTC  alive, last report 03:04:05 UTC
 
   ports: 1 DOWN, 2 ACTIVE

@@ -2,10 +2,19 @@
 
 package lab
 
-import "context"
+import (
+	"context"
+	"errors"
+)
 
 // StopServer ends the server; StartServer starts it again from the files it has, and returns when its API answers.
-func (l *Lab) StopServer(ctx context.Context) error { return l.server().Stop(ctx, stopGrace) }
+func (l *Lab) StopServer(ctx context.Context) error {
+	var failed []error
+	for _, p := range l.serverProcesses() {
+		failed = append(failed, p.Stop(ctx, l.grace()))
+	}
+	return errors.Join(failed...)
+}
 
 // StartServer starts the server unless it runs.
 func (l *Lab) StartServer(ctx context.Context) error {

@@ -8,7 +8,9 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/lab/broker"
@@ -20,8 +22,6 @@ const (
 	brokerTimeout = 3 * time.Minute
 	jobTimeout    = 5 * time.Minute
 )
-
-func (l *Lab) server() *daemon.Daemon { return daemon.Open("neutron-server", l.path("server")) }
 
 // apiURL is the root of the Networking API.
 func (l *Lab) apiURL() string {
@@ -50,39 +50,91 @@ func (l *Lab) writeServerConfig() error {
 	return nil
 }
 
-// ensureServer makes neutron-server run and answer.
+// serverProcess is a process of the server, with its command.
+type serverProcess struct {
+	*daemon.Daemon
+	name, dir string
+	argv      func() ([]string, error)
+}
+
+// serverProcesses are those of the server: neutron-server up to release 26, three since 28.
+func (l *Lab) serverProcesses() []serverProcess {
+	process := func(name, dir string, argv func() ([]string, error)) serverProcess {
+		return serverProcess{daemon.Open(name, l.path(dir)), name, l.path(dir), argv}
+	}
+	neutron := func(argv ...string) func() ([]string, error) {
+		return func() ([]string, error) { return l.neutronCommand(argv...), nil }
+	}
+	files := l.serverFiles()
+	if l.snapshot().Server == Simulated {
+		return []serverProcess{process("neutron-server", "server", l.simCommand)}
+	}
+	if !l.threaded() {
+		return []serverProcess{process("neutron-server", "server", neutron(append([]string{"/usr/bin/neutron-server"}, files...)...))}
+	}
+	// A daemon ends with all that has its directory as HOME, so each has a directory of its own.
+	return []serverProcess{
+		process("neutron-rpc-server", "server-rpc", neutron(append([]string{"/usr/bin/neutron-rpc-server"}, files...)...)),
+		process("neutron-periodic-workers", "server-periodic", neutron(append([]string{"/usr/bin/neutron-periodic-workers"}, files...)...)),
+		process("neutron-api", "server-api", neutron(uwsgi(l.APIAddr(), files)...)),
+	}
+}
+
+// uwsgi is the command that serves the API as Debian's service does, with one worker.
+func uwsgi(addr string, files []string) []string {
+	return []string{
+		"/usr/bin/uwsgi", "--plugin", "python3", "--http-socket", addr, "--master", "--lazy-apps", "--enable-threads",
+		"--processes", "1", "--threads", "1", "--die-on-term", "--buffer-size", "65535",
+		"--rem-header", "Content-Length", "--add-header", "Connection: close", "--set", "start-time=%t",
+		"--module", "neutron.wsgi.api:application", "--pyargv", strings.Join(files, " "),
+	}
+}
+
+// ensureServer makes the server run and answer.
 func (l *Lab) ensureServer(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, serverTimeout)
 	defer cancel()
-	d := l.server()
-	if pid := d.PID(); pid != 0 && l.serverReady(ctx) == nil {
-		return running(pid), nil
+	all := l.serverProcesses()
+	missing := slices.ContainsFunc(all, func(p serverProcess) bool { return p.PID() == 0 })
+	if !missing && l.serverReady(ctx) == nil {
+		return pids(all), nil
 	}
-	if d.PID() == 0 {
-		var err error
-		argv := append([]string{"/usr/bin/neutron-server"}, l.serverFiles()...)
-		if l.snapshot().Server == Simulated {
-			if argv, err = l.simCommand(); err != nil {
-				return "", err
-			}
+	for _, p := range all {
+		if p.PID() != 0 {
+			continue
 		}
-		d, err = daemon.Start(ctx, daemon.Spec{Name: "neutron-server", Dir: l.path("server"), Argv: argv})
+		argv, err := p.argv()
 		if err != nil {
+			return "", err
+		}
+		if _, err := daemon.Start(ctx, daemon.Spec{Name: p.name, Dir: p.dir, Argv: argv}); err != nil {
 			return "", err
 		}
 	}
 	for {
 		err := l.serverReady(ctx)
-		if err == nil {
-			return "started, " + running(d.PID()) + ", " + l.apiURL(), nil
+		for _, p := range all {
+			if p.PID() == 0 {
+				return "", fmt.Errorf("%s exited\n%s", p.name, p.LogTail(20))
+			}
 		}
-		if d.PID() == 0 {
-			return "", fmt.Errorf("neutron-server exited\n%s", d.LogTail(20))
+		if err == nil {
+			return "started, " + pids(all) + ", " + l.apiURL(), nil
 		}
 		if !pause(ctx, 100*time.Millisecond) {
-			return "", fmt.Errorf("waiting for neutron-server: %w: %w\n%s", ctx.Err(), err, d.LogTail(20))
+			api := all[len(all)-1]
+			return "", fmt.Errorf("waiting for %s: %w: %w\n%s", api.name, ctx.Err(), err, api.LogTail(20))
 		}
 	}
+}
+
+// pids is the note of a server that is there.
+func pids(all []serverProcess) string {
+	var notes []string
+	for _, p := range all {
+		notes = append(notes, running(p.PID()))
+	}
+	return strings.Join(notes, ", ")
 }
 
 // serverReady asks for a list, not for the root page: the root page answers before the plugin and its database do.
@@ -105,7 +157,8 @@ func (l *Lab) serverReady(ctx context.Context) error {
 }
 
 func (l *Lab) brokerConfig() broker.Config {
-	return broker.Config{Dir: l.path("broker"), Addr: l.brokerAddr(), Port: l.snapshot().BrokerPort}
+	s := l.snapshot()
+	return broker.Config{Dir: l.path("broker"), Addr: l.brokerAddr(), Port: s.BrokerPort, Root: s.Sources.Broker.Root}
 }
 
 // TransportURL is the transport_url of server and agents.

@@ -44,6 +44,8 @@ type state struct {
 	MadeNetnsDir bool `json:"made_netns_dir"`
 	// Server is the kind of server; empty for the real one.
 	Server ServerKind `json:"server,omitempty"`
+	// Sources are where the parts come from.
+	Sources Sources `json:"sources,omitzero"`
 	// Schema is true once the database schema is complete.
 	Schema bool     `json:"schema"`
 	Hosts  []string `json:"hosts"`

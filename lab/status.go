@@ -34,6 +34,8 @@ type PartStatus struct {
 	PID     int       `json:"pid"` // 0 when it does not run
 	Since   time.Time `json:"since,omitzero"`
 	Address string    `json:"address,omitempty"`
+	// Source is the version and the Debian suite that the part comes from.
+	Source string `json:"source,omitempty"`
 }
 
 // HostStatus is one host.
@@ -53,10 +55,21 @@ type HostStatus struct {
 func (l *Lab) Status(ctx context.Context) Status {
 	s := Status{Dir: l.dir, Ready: l.snapshot().Ready, API: l.apiURL(), Ports: map[string]int{}}
 	s.Broker = l.broker.Addr()
+	sources := l.Sources()
 	s.Parts = append(s.Parts,
-		part("broker", l.broker.PID(), l.broker.Addr()),
-		part("database", l.database().PID(), l.databaseAddr()),
-		part("server", l.server().PID(), l.apiURL()))
+		part("broker", l.broker.PID(), l.broker.Addr()).from(sources.Broker),
+		part("database", l.database().PID(), l.databaseAddr()))
+	all := l.serverProcesses()
+	for i, p := range all {
+		shown := part(strings.Replace(p.name, "neutron-server", "server", 1), p.PID(), "")
+		if i == len(all)-1 { // the one that serves the API
+			shown.Address = l.apiURL()
+		}
+		if l.snapshot().Server == RealServer {
+			shown = shown.from(sources.Neutron)
+		}
+		s.Parts = append(s.Parts, shown)
+	}
 	for _, h := range l.Hosts() {
 		hs, err := h.status(ctx)
 		if err != nil {
@@ -82,15 +95,25 @@ func part(name string, pid int, address string) PartStatus {
 	return PartStatus{Name: name, PID: pid, Since: daemon.Since(pid), Address: address}
 }
 
+// from says where the part comes from.
+func (p PartStatus) from(s Source) PartStatus {
+	p.Source = s.String()
+	return p
+}
+
 func (h *Host) status(ctx context.Context) (HostStatus, error) {
 	s := HostStatus{Name: h.name, Netns: h.netns, MgmtIP: h.MgmtIP(), LocalIP: h.LocalIP()}
 	pids := h.Switch().Pids()
 	for _, name := range []string{"ovsdb-server", "ovs-vswitchd"} {
-		s.Parts = append(s.Parts, part(name, pids[name], ""))
+		s.Parts = append(s.Parts, part(name, pids[name], "").from(h.lab.Sources().Switch))
 	}
 	if kind, pid := h.Agent(); pid != 0 {
 		s.Agent = kind
-		s.Parts = append(s.Parts, part("agent "+string(kind), pid, ""))
+		agent := part("agent "+string(kind), pid, "")
+		if kind == Python {
+			agent = agent.from(h.lab.Sources().Neutron)
+		}
+		s.Parts = append(s.Parts, agent)
 	}
 	a, err := h.AgentRecord(ctx)
 	if err != nil || a == nil {
@@ -127,6 +150,9 @@ func (s Status) String() string {
 		pid, since := "not running", "-"
 		if p.PID != 0 {
 			pid, since = fmt.Sprintf("pid %d", p.PID), p.Since.UTC().Format("15:04:05")+" UTC"
+		}
+		if p.Source != "" {
+			note = strings.TrimSuffix(p.Source+", "+note, ", ")
 		}
 		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", name, pid, since, note)
 	}
@@ -186,7 +212,11 @@ func countNote(counts map[string]int) string {
 func (l *Lab) Logs(of string) ([]string, error) {
 	switch of {
 	case "server":
-		return []string{l.path("jobs", "db-manage", "db-manage.log"), l.server().LogFile()}, nil
+		files := []string{l.path("jobs", "db-manage", "db-manage.log")}
+		for _, p := range l.serverProcesses() {
+			files = append(files, p.LogFile())
+		}
+		return files, nil
 	case "broker":
 		return []string{l.path("broker", "log", "rabbit.out"), l.path("broker", "log", "rabbit.log")}, nil
 	case "database":

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/patchbay-sdn/patchbay/lab"
+	"github.com/patchbay-sdn/patchbay/lab/release"
 )
 
 func main() { os.Exit(run()) }
@@ -43,7 +44,7 @@ func root() *cobra.Command {
 		SilenceErrors: true,
 	}
 	cmd.PersistentFlags().StringVar(&c.dir, "dir", "", "the lab's directory (default $"+lab.EnvDir+" or "+lab.DefaultDir+")")
-	cmd.AddCommand(c.up(), c.down(), c.status(), c.install(), c.host(), c.agent(), c.vm(), c.port(), c.allow(), c.flows(), c.logs(), c.floor(), c.sim())
+	cmd.AddCommand(c.up(), c.down(), c.status(), c.install(), c.host(), c.agent(), c.vm(), c.port(), c.allow(), c.flows(), c.logs(), c.floor(), c.sim(), c.releases())
 	return cmd
 }
 
@@ -90,6 +91,10 @@ func (c *cli) up() *cobra.Command {
 	}
 	cmd.Flags().IntVar(&o.Hosts, "hosts", 2, "least number of hosts")
 	cmd.Flags().StringVar((*string)(&o.Server), "server", "", "of a new lab: real, sim (simulated, see lab sim) or none (default $"+lab.EnvServer+" or real)")
+	cmd.Flags().StringVar(&o.Release, "release", "", "of a new lab: server and Python agent of release 17, 21, 26, 28 or 29, or of a Debian suite (default $"+lab.EnvRelease+" or the machine's packages)")
+	cmd.Flags().StringVar(&o.Broker, "broker", "", "of a new lab: suite of RabbitMQ (default $"+lab.EnvBrokerSuite+" or that of --release)")
+	cmd.Flags().StringVar(&o.Switch, "switch", "", "of a new lab: suite of Open vSwitch (default $"+lab.EnvSwitchSuite+" or that of --release)")
+	cmd.Flags().StringVar(&o.Releases, "releases", "", "directory of other releases, see lab release; "+lab.NoStore+" keeps them in the lab's directory (default $"+release.EnvDir+" or the user's cache directory)")
 	cmd.Flags().BoolVar(&o.SkipInstall, "skip-install", false, "do not look for missing packages")
 	return cmd
 }

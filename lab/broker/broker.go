@@ -47,6 +47,10 @@ type Config struct {
 	User, Password string // default patchbay, patchbay
 	VHost          string // default /
 
+	// Root is the root directory of another Debian suite, as package release has them; empty means the machine's RabbitMQ. TLS files
+	// have to be in Dir then.
+	Root string
+
 	// Plugins are enabled in addition to none; for instance rabbitmq_auth_mechanism_ssl for EXTERNAL logins.
 	Plugins []string
 }

@@ -13,7 +13,8 @@ import (
 
 // Ctl runs rabbitmqctl against this node and returns what it printed. Each run costs about a second of CPU.
 func (b *Broker) Ctl(ctx context.Context, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, script("rabbitmqctl"), append([]string{"--node", b.node(), "--quiet"}, args...)...)
+	argv := b.command(append([]string{b.script("rabbitmqctl"), "--node", b.node(), "--quiet"}, args...)...)
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env, cmd.Dir = b.env(), b.s.Dir
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut

@@ -15,20 +15,25 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/patchbay-sdn/patchbay/lab/release"
 )
 
 // scripts is where Debian keeps RabbitMQ's own scripts. The wrappers in PATH switch to the user rabbitmq, who cannot
 // read a private directory.
 const scripts = "/usr/lib/rabbitmq/bin"
 
-func script(name string) string {
-	if p := filepath.Join(scripts, name); exists(p) {
+func (b *Broker) script(name string) string {
+	if p := filepath.Join(scripts, name); release.Has(b.s.Root, p) {
 		return p
 	}
 	return name
 }
 
-func exists(p string) bool { _, err := os.Stat(p); return err == nil }
+// command is a command of the broker's own suite.
+func (b *Broker) command(argv ...string) []string {
+	return release.Command(b.s.Root, []string{b.s.Dir}, argv...)
+}
 
 // writeFiles prepares Dir. The advanced configuration file takes Erlang terms, which can carry any password verbatim.
 func (b *Broker) writeFiles() error {
@@ -136,7 +141,7 @@ func (b *Broker) start(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := b.spawn("rabbit", script("rabbitmq-server"), "-noinput"); err != nil {
+	if err := b.spawn("rabbit", b.script("rabbitmq-server"), "-noinput"); err != nil {
 		return err
 	}
 	return b.awaitLogin(ctx)
@@ -149,7 +154,8 @@ func (b *Broker) spawn(name, path string, args ...string) error {
 		return fmt.Errorf("starting %s: %w", name, err)
 	}
 	defer func() { _ = out.Close() }()
-	cmd := exec.Command(path, args...)
+	argv := b.command(append([]string{path}, args...)...)
+	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = b.env(), b.s.Dir, out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {

@@ -22,6 +22,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/patchbay-sdn/patchbay/lab/release"
 )
 
 const (
@@ -59,8 +61,11 @@ type Config struct {
 	SSL SSL
 	// DummyDatapath replaces every datapath and device by OVS's in-memory dummies: no tap devices, no packets.
 	DummyDatapath bool
-	// Schema is the database schema; empty means Debian's place.
+	// Schema is the database schema; empty means Debian's place, in Root if that is set.
 	Schema string
+	// Root is the root directory of another Debian suite, as package release has them: daemons and tools come from there. Files of SSL
+	// have to be in Dir then.
+	Root string
 }
 
 // Switch is one private Open vSwitch. It keeps no state besides its Config, so several values may refer to one switch.
@@ -122,8 +127,13 @@ func (s *Switch) Env() []string {
 	return env
 }
 
-// Command returns a command that will run in the namespace of the switch and with its environment.
+// Command returns a command that will run in the namespace of the switch and with its environment. Those of Open vSwitch itself are
+// the switch's own.
 func (s *Switch) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	if strings.HasPrefix(name, "ovs") {
+		whole := release.Command(s.cfg.Root, []string{s.cfg.Dir}, append([]string{name}, args...)...)
+		name, args = whole[0], whole[1:]
+	}
 	if s.cfg.Netns != "" {
 		args = append([]string{"--net=/run/netns/" + s.cfg.Netns, name}, args...)
 		name = "nsenter"

@@ -10,9 +10,13 @@
 //	verify run [-slice 40m] [-items REGEXP] [-again]   run what is due
 //	verify list                                        what there is, what is due, and how long it took
 //	verify page [-check]                               write docs/verification.md and README.md, or say that they differ
+//
+// matrix, matrix-list and matrix-page do the same with the cells of the matrix of releases (matrix.go), whose results are in
+// verification/matrix and whose page is docs/reference/releases.md.
 package main
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -20,6 +24,7 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -48,7 +53,12 @@ func run(args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	book, err := openBook(".", allItems())
+	open := openBook
+	items := allItems()
+	if rest, ok := strings.CutPrefix(command, "matrix"); ok {
+		open, items, command = openMatrix, allCells(), cmp.Or(strings.TrimPrefix(rest, "-"), "run")
+	}
+	book, err := open(".", items)
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -20,30 +19,36 @@ const (
 	endMark    = "<!-- make verify: end -->\n"
 )
 
-// writePages writes both pages anew from the results.
-func (b *book) writePages() error {
+// verificationPages are docs/verification.md and README.md.
+func verificationPages(b *book) (map[string]string, error) {
 	readme, err := b.readme()
-	if err != nil {
-		return err
+	return map[string]string{pageFile: b.page(), readmeFile: readme}, err
+}
+
+// writePages writes the pages anew from the results.
+func (b *book) writePages() error {
+	pages, err := b.pages(b)
+	for name, text := range pages {
+		if err == nil {
+			err = os.WriteFile(filepath.Join(b.dir, name), []byte(text), 0o644)
+		}
 	}
-	return errors.Join(
-		os.WriteFile(filepath.Join(b.dir, pageFile), []byte(b.page()), 0o644),
-		os.WriteFile(filepath.Join(b.dir, readmeFile), []byte(readme), 0o644))
+	return err
 }
 
 // checkPages says whether the pages are what the results say of the code as it is now.
 func (b *book) checkPages() error {
-	readme, err := b.readme()
+	pages, err := b.pages(b)
 	if err != nil {
 		return err
 	}
-	for name, want := range map[string]string{pageFile: b.page(), readmeFile: readme} {
+	for name, want := range pages {
 		have, err := os.ReadFile(filepath.Join(b.dir, name))
 		if err != nil {
 			return err
 		}
 		if string(have) != want {
-			return fmt.Errorf("%s is not what the results in %s/ say of this code: run `make verify-page`", name, resultsDir)
+			return fmt.Errorf("%s is not what the results in %s/ say of this code: run `make verify-page` or `make matrix-page`", name, b.kept)
 		}
 	}
 	return nil

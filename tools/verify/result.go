@@ -53,13 +53,20 @@ type result struct {
 // book is all items with their results.
 type book struct {
 	dir     string
+	kept    string // where results are, in dir
+	pages   func(b *book) (map[string]string, error)
 	items   []item
 	results map[string]*result
 	now     map[string]string // digests of the items' files as they are now
 }
 
 func openBook(dir string, items []item) (*book, error) {
-	b := &book{dir: dir, items: items, results: map[string]*result{}, now: map[string]string{}}
+	return readBook(&book{dir: dir, kept: resultsDir, pages: verificationPages, items: items})
+}
+
+func readBook(b *book) (*book, error) {
+	b.results, b.now = map[string]*result{}, map[string]string{}
+	dir, items := b.dir, b.items
 	files, err := listFiles(dir)
 	if err != nil {
 		return nil, err
@@ -84,7 +91,7 @@ func openBook(dir string, items []item) (*book, error) {
 	return b, nil
 }
 
-func (b *book) file(name string) string { return filepath.Join(b.dir, resultsDir, name+".json") }
+func (b *book) file(name string) string { return filepath.Join(b.dir, b.kept, name+".json") }
 
 // stale says that the files of an item have changed since its result.
 func (b *book) stale(it item) bool {
@@ -108,7 +115,7 @@ func (b *book) keep(r *result) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Join(b.dir, resultsDir), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Join(b.dir, b.kept), 0o755); err != nil {
 		return err
 	}
 	return os.WriteFile(b.file(r.Item), append(text, '\n'), 0o644)
