@@ -158,7 +158,7 @@ func (l *listener) String() string {
 // reported once.
 func TestGapOnlyWhenThereWasOne(t *testing.T) {
 	noLeaks(t)
-	b := broker.New(t)
+	b := broker.New(t, release)
 	p := newProxy(t, b.Addr())
 	var got listener
 	agent, log := open(t, b, "agent", "hv1", p.through)
