@@ -196,7 +196,7 @@ func eventually(t *testing.T, d time.Duration, what string, ok func() bool) {
 // queuesOf lists the queues whose name contains s.
 func queuesOf(t *testing.T, b *broker.Broker, s string) []broker.Queue {
 	t.Helper()
-	all, err := b.Queues(within(t, 20*time.Second))
+	all, err := b.Queues(within(t, 90*time.Second)) // on a busy machine rabbitmqctl takes half a minute
 	if err != nil {
 		t.Fatal(err)
 	}

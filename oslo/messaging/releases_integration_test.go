@@ -15,6 +15,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/patchbay-sdn/patchbay/lab/broker"
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
 
@@ -25,9 +26,9 @@ type node struct {
 	denied  bool // queues that are neither durable nor exclusive
 }
 
-func theNode(t *testing.T) node {
+func theNode(t *testing.T, b *broker.Broker) node {
 	t.Helper()
-	conn, err := amqp.Dial("amqp://patchbay:patchbay@" + shared.Addr())
+	conn, err := amqp.Dial("amqp://patchbay:patchbay@" + b.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +47,7 @@ func theNode(t *testing.T) node {
 // an outage, and leaves nothing behind. What a release does not have is refused with the option that helps. It runs on the
 // machine's broker; PATCHBAY_BROKER_ROOT and PATCHBAY_BROKER_CONF give others.
 func TestEveryRelease(t *testing.T) {
-	on := theNode(t)
+	on := theNode(t, shared)
 	const quorum = "rabbit_quorum_queue=true"
 	for _, tt := range []struct {
 		name, query string
@@ -83,7 +84,7 @@ func TestEveryRelease(t *testing.T) {
 
 func tryRelease(t *testing.T, on node, name string, options func(*messaging.Config), share bool) {
 	t.Helper()
-	ctx := within(t, 2*time.Minute)
+	ctx := within(t, 5*time.Minute)
 	server, slog := open(t, shared, "server", "s1", options)
 	serve(t, server, messaging.Service{Topics: []string{name + "-plugin"}, Shared: share, Handler: echo})
 	p := newProxy(t, shared.Addr())
