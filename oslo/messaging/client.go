@@ -126,7 +126,6 @@ type Client struct {
 
 	mu           sync.Mutex
 	layout       layout        // names and flags; the names of our own queues and what the broker denies change under the lock
-	learned      bool          // a broker has said what it is
 	changed      chan struct{} // closed and replaced whenever something below changes
 	live         *session      // the connection, also while it is being set up
 	sess         *session      // the connection to publish on, nil while there is none

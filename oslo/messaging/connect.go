@@ -23,7 +23,6 @@ func (c *Client) run() {
 		}
 		s, err := c.connect(host)
 		if err == nil {
-			c.learn(s.conn.Properties)
 			err = s.run(began)
 			if s.complete {
 				failures = 0
@@ -32,7 +31,7 @@ func (c *Client) run() {
 				return
 			}
 			began = time.Now()
-			if c.ended(s, err) {
+			if s.ended(err) {
 				// The same host again first: most disconnects are not the broker's end.
 				c.sleep(reconnectDelay(c.cfg.Rabbit, c.cfg.Rand))
 				continue
@@ -40,7 +39,7 @@ func (c *Client) run() {
 		}
 		failures++
 		next++
-		delay := c.failed(s, host, err, failures)
+		delay := failed(c, s, host, err, failures)
 		if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
 			next = c.knock(delay, next)
 		} else {
@@ -50,17 +49,24 @@ func (c *Client) run() {
 }
 
 // ended reports the end of a connection, and tells whether nothing speaks against making it anew.
-func (c *Client) ended(s *session, err error) bool {
-	lasting, news := refusal(err) != nil, c.deny(err)
-	c.update(func() { c.lastErr = err })
+func (s *session) ended(err error) bool {
+	lasting, news := refusal(err) != nil, s.denied(err)
+	s.c.update(func() { s.c.lastErr = err })
 	if s.complete || !lasting {
-		c.emit(Disconnected{s.addr, err})
+		s.c.emit(Disconnected{s.addr, err})
 	}
 	return news || s.complete && !lasting
 }
 
+// denied is layout.deny under the lock.
+func (s *session) denied(err error) bool {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	return s.c.layout.deny(err)
+}
+
 // failed reports a failure that trying again at once would not change, and returns when to try again.
-func (c *Client) failed(s *session, host Host, err error, failures int) time.Duration {
+func failed(c *Client, s *session, host Host, err error, failures int) time.Duration {
 	r, delay := refusal(err), retryDelay(c.cfg.Rabbit, failures, len(c.hosts), c.cfg.Rand)
 	if errors.Is(err, amqp.ErrCredentials) && failures <= 2*len(c.hosts) {
 		r = nil // the AMQP library takes every end of the connection during the login for that
@@ -81,32 +87,6 @@ func (c *Client) failed(s *session, host Host, err error, failures int) time.Dur
 		c.emit(ConnectFailed{host.Addr(), err, delay})
 	}
 	return delay
-}
-
-// learn takes over what the first broker says about itself. Later ones are asked: a queue of ours may be there already, as it
-// was made.
-func (c *Client) learn(properties amqp.Table) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.learned {
-		c.learned, c.layout.denied = true, transientDenied(properties)
-	}
-}
-
-// deny has the queues of ours made durable from now on when err says that the broker does not take others. It tells whether
-// that is news.
-func (c *Client) deny(err error) bool {
-	var e *amqp.Error
-	if !errors.As(err, &e) || !deniesTransient(e.Reason) {
-		return false
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.layout.own("").durable {
-		return false // it is about a queue of others
-	}
-	c.layout.denied = true
-	return true
 }
 
 // knockEvery is how often, on average, a host that could not be connected to is looked at during a longer pause.

@@ -260,8 +260,8 @@ func (s *session) declareQueue(f *feed) error {
 	switch {
 	case refused(err, amqp.NotFound) && f.own() && f.queue.durable:
 		// The node that has the queue is down. A queue that is not durable would have gone with it.
-		s.c.moveFeed(f)
-	case refused(err, amqp.PreconditionFailed) && s.c.deny(err):
+		s.move(f)
+	case refused(err, amqp.PreconditionFailed) && s.denied(err):
 		// The next attempt makes it durable, and binds it as such a queue.
 		err = fmt.Errorf("the broker takes durable queues only: %v", err) //nolint:errorlint // it is dealt with
 	case refused(err, amqp.PreconditionFailed) && f.own():
@@ -299,8 +299,9 @@ func (s *session) removeLeftover(f *feed, why error) error {
 	})
 }
 
-// moveFeed gives a queue of ours another name. What the old one has, and what is still routed to it, is lost.
-func (c *Client) moveFeed(f *feed) {
+// move gives a queue of ours another name. What the old one has, and what is still routed to it, is lost.
+func (s *session) move(f *feed) {
+	c := s.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.feeds, f.queue.name)

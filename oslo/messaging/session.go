@@ -289,6 +289,7 @@ func (s *session) run(began time.Time) error {
 	c := s.c
 	c.mu.Lock()
 	c.live = s
+	c.layout.learn(s.conn.Properties)
 	c.mu.Unlock()
 	defer c.update(func() { c.live, c.sess, c.repliesReady = nil, nil, false })
 	retry := time.NewTimer(time.Hour) // set when something failed

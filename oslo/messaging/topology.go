@@ -3,6 +3,7 @@
 package messaging
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -43,7 +44,8 @@ type layout struct {
 	replyQ   string
 	privateQ string
 	// denied says that the broker does not let a queue be made that is neither durable nor exclusive.
-	denied bool
+	denied  bool
+	learned bool // a broker has said what it is
 }
 
 func newLayout(cfg *Config, newID func() string) layout {
@@ -111,6 +113,26 @@ func (l *layout) witness(q queue, binds []binding) []binding {
 		return binds
 	}
 	return append([]binding{{exchange{q.name, "fanout", false, true}, ""}}, binds...)
+}
+
+// learn takes over what the first broker says about itself. Later ones are asked: a queue of ours may be there already, as it
+// was made.
+func (l *layout) learn(properties amqp.Table) {
+	if !l.learned {
+		l.learned, l.denied = true, transientDenied(properties)
+	}
+}
+
+// deny has the queues of ours made durable from now on when err says that the broker does not take others. It tells whether
+// that is news.
+func (l *layout) deny(err error) bool {
+	var e *amqp.Error
+	// Where ours are durable it is about a queue of others.
+	if !errors.As(err, &e) || !deniesTransient(e.Reason) || l.own("").durable {
+		return false
+	}
+	l.denied = true
+	return true
 }
 
 // rename gives a queue of ours another name: the old one belongs to a node that is down.
