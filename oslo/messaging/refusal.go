@@ -96,10 +96,10 @@ func mismatch(reason string) string {
 	}
 	_, what, found := strings.Cut(reason, "invalid arg '")
 	if found {
-		switch name, _, _ := strings.Cut(what, "'"); {
-		case name == "x-expires":
+		switch name, _, _ := strings.Cut(what, "'"); name {
+		case "x-expires":
 			return "set rabbit_transient_quorum_queue = false: quorum queues expire from RabbitMQ 3.10 on"
-		case name == "x-queue-type" || name == "x-max-age":
+		case "x-queue-type", "x-max-age":
 			return "switch off the options of queue types that this release of the broker does not have " +
 				"(rabbit_stream_fanout: RabbitMQ 3.9; rabbit_quorum_queue: 3.8)"
 		}
