@@ -386,6 +386,36 @@ func TestBrokerOutageIsTwoLines(t *testing.T) {
 	})
 }
 
+// TestRefusalByTheBroker: one line at error level while it lasts, and a reason in the status that says what to do.
+func TestRefusalByTheBroker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, nil)
+		r.sw.changes <- connected()
+		wait(time.Second)
+		before := r.log.Len()
+		refused := messaging.Refused{Addr: "a:5672", Err: &messaging.RefusedError{Queue: "q", Do: "set this", Err: errors.New("406")}}
+		for range 5 {
+			r.broker.onEvent(refused)
+			wait(time.Minute)
+		}
+		text := r.log.String()[before:]
+		if n := strings.Count(text, brokerRefuses); n != 1 || !strings.Contains(text, "ERROR") || !strings.Contains(text, `do="set this"`) {
+			t.Errorf("%d lines:\n%s", n, text)
+		}
+		s, err := r.agent.Status(t.Context())
+		if err != nil || s.Broker.Up || s.InSync || !slices.Contains(s.Reasons, "the broker cannot be reached: refused by the broker: 406: set this") {
+			t.Errorf("%+v, %q, %v", s.Broker, s.Reasons, err)
+		}
+		r.broker.onEvent(messaging.Connected{Addr: "a:5672"})
+		r.broker.onEvent(refused)
+		wait(time.Second)
+		if n := strings.Count(r.log.String()[before:], brokerRefuses); n != 2 {
+			t.Errorf("said %d times, although it came up again", n)
+		}
+		_ = r.stop()
+	})
+}
+
 func TestAClockBehindTheServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, func(_ *Config, b *fakeBroker) {

@@ -9,12 +9,16 @@ import (
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
 
+// brokerRefuses is said once while it lasts.
+const brokerRefuses = "the broker refuses what the agent needs, retrying"
+
 // brokerEvent writes down what happens to the broker's connection. Only a gap matters to the world: everything is
 // checked.
 func (a *Core) brokerEvent(e messaging.Event) {
 	switch e := e.(type) {
 	case messaging.Connected:
 		a.log.forget("connection to the broker failed, retrying")
+		a.log.forget(brokerRefuses)
 		a.log.Info("connected to the broker", "addr", e.Addr, "tls", orNone(e.TLS), "took", e.Setup)
 		if a.seen.unverified = e.TLS == "unverified"; a.seen.unverified {
 			a.log.repeat(slog.LevelWarn, brokerUnverified, "addr", e.Addr)
@@ -23,6 +27,8 @@ func (a *Core) brokerEvent(e messaging.Event) {
 		a.log.Warn("connection to the broker lost, reconnecting", "addr", e.Addr, "err", e.Err)
 	case messaging.ConnectFailed:
 		a.log.repeat(slog.LevelWarn, "connection to the broker failed, retrying", "addr", e.Addr, "err", e.Err)
+	case messaging.Refused:
+		a.log.repeat(slog.LevelError, brokerRefuses, "addr", e.Addr, "queue", e.Err.Queue, "do", e.Err.Do, "err", e.Err.Err)
 	case messaging.Gap:
 		a.log.Warn("RPC messages may have been lost, resyncing", "queue", e.Queue, "reason", e.Reason)
 		a.resync()

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/dataplane"
@@ -166,12 +167,15 @@ func (a *Core) counted(err error) {
 func (a *Core) noteBroker(e messaging.Event) {
 	switch e := e.(type) {
 	case messaging.Connected:
-		found(&a.seen.broker, e.Addr, a.turn.now())
+		found(&a.seen.broker, strings.TrimSuffix(e.Addr+", "+inspect.Printable(e.Broker), ", "), a.turn.now())
 	case messaging.Disconnected:
 		gone(&a.seen.broker, e.Err, a.turn.now())
 	case messaging.ConnectFailed:
 		gone(&a.seen.broker, e.Err, a.turn.now())
 		a.log.note(note{kind: kindBroker, what: "connection failed to", subject: e.Addr, detail: errorText(e.Err)})
+	case messaging.Refused:
+		gone(&a.seen.broker, e.Err, a.turn.now())
+		a.log.note(note{kind: kindBroker, what: "refused by", subject: e.Addr, detail: e.Err.Error()})
 	}
 }
 

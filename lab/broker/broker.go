@@ -51,6 +51,9 @@ type Config struct {
 	// have to be in Dir then.
 	Root string
 
+	// Conf is what rabbitmq.conf says besides, such as "deprecated_features.permit.transient_nonexcl_queues = false\n".
+	Conf string
+
 	// Plugins are enabled in addition to none; for instance rabbitmq_auth_mechanism_ssl for EXTERNAL logins.
 	Plugins []string
 }

@@ -52,7 +52,7 @@ func (b *Broker) writeFiles() error {
 		{".erlang.cookie", b.s.Cookie, 0o400},
 		{"advanced.config", b.erlangConfig(), 0o600},
 		{"enabled_plugins", plugins, 0o600},
-		{"rabbitmq.conf", "", 0o600},
+		{"rabbitmq.conf", b.s.Conf, 0o600},
 		{"env.conf", "", 0o600},
 		{"broker.json", string(text), 0o600},
 	} {

@@ -31,6 +31,10 @@ type memBroker struct {
 	said      []string            // what clients asked for, such as "queue.declare q"
 	refuse    map[string][]refuse // by the same text: what the next ones are answered with
 	nack      int                 // so many publications are not taken
+	version   string              // RabbitMQ's, "" says nothing about it
+	deny      bool                // takes no queue that is neither durable nor exclusive
+	durable   bool                // the virtual host has only durable queues: its default type is quorum
+	old       bool                // has no streams, and no quorum queues that expire
 	silent    bool                // confirms nothing and answers nothing
 	away      bool                // nobody listens
 }
@@ -174,7 +178,8 @@ func (c *memConn) serve() {
 			}
 		}
 	}()
-	c.method(0, 10, 10, byte(0), byte(9), uint32(0), uint32(23), []byte("PLAIN AMQPLAIN EXTERNAL"), uint32(5), []byte("en_US"))
+	about := memJoin("product", byte('S'), uint32(8), []byte("RabbitMQ"), "version", byte('S'), uint32(len(c.b.version)), []byte(c.b.version))
+	c.method(0, 10, 10, byte(0), byte(9), uint32(len(about)), about, uint32(23), []byte("PLAIN AMQPLAIN EXTERNAL"), uint32(5), []byte("en_US"))
 	for {
 		head := make([]byte, 7)
 		if _, err := io.ReadFull(in, head); err != nil {
@@ -275,6 +280,8 @@ func (c *memConn) handle(channel, class, method uint16, a *memArgs) bool {
 			return false
 		}
 		c.method(0, 10, 30, uint16(2047), uint32(131072), uint16(60))
+	case [2]uint16{10, 51}:
+		return false
 	case [2]uint16{10, 31}, [2]uint16{20, 41}:
 	case [2]uint16{10, 40}:
 		b.said = append(b.said, "connection.open "+a.text())
@@ -395,11 +402,33 @@ func (c *memConn) declareQueue(channel uint16, a *memArgs) {
 	case !passive && have != nil && fmt.Sprint(have.args) != fmt.Sprint(q.args):
 		c.fail(channel, 50, 10, refuse{amqp.PreconditionFailed, "PRECONDITION_FAILED - inequivalent arg 'x-expires'"})
 		return
+	case have == nil && !c.mayDeclare(channel, q):
+		return
 	case have == nil:
 		have = &memQueue{queue: q, bound: map[string]bool{}}
 		c.b.queues[q.name] = have
 	}
 	c.method(channel, 50, 11, q.name, uint32(len(have.waiting)), uint32(len(have.consumers)))
+}
+
+// mayDeclare refuses a new queue as releases and settings of RabbitMQ do.
+func (c *memConn) mayDeclare(channel uint16, q queue) bool {
+	kind := q.args["x-queue-type"]
+	_, expires := q.args["x-expires"]
+	switch {
+	case c.b.deny && !q.durable:
+		delete(c.confirms, channel)
+		c.method(0, 10, 50, uint16(amqp.InternalError), "INTERNAL_ERROR - Feature `transient_nonexcl_queues` is deprecated.\nIts use is not permitted per the configuration (overriding the default, which is permitted)", uint16(50), uint16(10))
+	case c.b.durable && !q.durable && kind == nil:
+		c.fail(channel, 50, 10, refuse{amqp.PreconditionFailed, "PRECONDITION_FAILED - invalid property 'non-durable' for queue '" + q.name + "'"})
+	case c.b.old && kind == "quorum" && expires:
+		c.fail(channel, 50, 10, refuse{amqp.PreconditionFailed, "PRECONDITION_FAILED - invalid arg 'x-expires' for queue '" + q.name + "'"})
+	case c.b.old && kind == "stream":
+		c.fail(channel, 50, 10, refuse{amqp.PreconditionFailed, "PRECONDITION_FAILED - invalid arg 'x-queue-type' for queue '" + q.name + "'"})
+	default:
+		return true
+	}
+	return false
 }
 
 func (c *memConn) bind(channel, method uint16, a *memArgs) {

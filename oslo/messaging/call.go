@@ -322,7 +322,10 @@ func (c *Client) outgoing(ctx context.Context, t Target, method string, args any
 		fields = c.cfg.Context(ctx)
 	}
 	id := newID()
-	body, err := request(t, method, args, fields, id, msgID, c.layout.replyQ)
+	c.mu.Lock()
+	replyQ := c.layout.replyQ
+	c.mu.Unlock()
+	body, err := request(t, method, args, fields, id, msgID, replyQ)
 	if err != nil {
 		return nil, err
 	}

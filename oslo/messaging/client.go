@@ -109,9 +109,8 @@ func (cfg *Config) fill() error {
 // Client is one connection to the broker, kept up in the background, for calling, casting and serving. Its methods may
 // be used by many goroutines.
 type Client struct {
-	cfg    Config
-	layout layout
-	hosts  []Host // shuffled once
+	cfg   Config
+	hosts []Host // shuffled once
 
 	seen     *seenIDs
 	timeouts timeouts
@@ -126,6 +125,7 @@ type Client struct {
 	eventMu sync.Mutex
 
 	mu           sync.Mutex
+	layout       layout        // names and flags; the names of our own queues and what the broker denies change under the lock
 	changed      chan struct{} // closed and replaced whenever something below changes
 	live         *session      // the connection, also while it is being set up
 	sess         *session      // the connection to publish on, nil while there is none

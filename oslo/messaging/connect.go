@@ -7,6 +7,8 @@ import (
 	"errors"
 	"net"
 	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
 )
 
 // run keeps one connection up until the client closes.
@@ -28,10 +30,8 @@ func (c *Client) run() {
 			if c.isClosing() {
 				return
 			}
-			c.update(func() { c.lastErr = err })
-			c.emit(Disconnected{host.Addr(), err})
 			began = time.Now()
-			if s.complete {
+			if s.ended(err) {
 				// The same host again first: most disconnects are not the broker's end.
 				c.sleep(reconnectDelay(c.cfg.Rabbit, c.cfg.Rand))
 				continue
@@ -39,21 +39,54 @@ func (c *Client) run() {
 		}
 		failures++
 		next++
-		delay := retryDelay(c.cfg.Rabbit, failures, len(c.hosts), c.cfg.Rand)
-		if isInternalError(err) {
-			// A queue's home node is just coming or going; hurrying makes it worse.
-			delay = max(delay, 2*time.Second)
-		}
-		c.update(func() { c.lastErr = err })
-		if s == nil && c.running.Err() == nil {
-			c.emit(ConnectFailed{host.Addr(), err, delay})
-		}
+		delay := failed(c, s, host, err, failures)
 		if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
 			next = c.knock(delay, next)
 		} else {
 			c.sleep(delay)
 		}
 	}
+}
+
+// ended reports the end of a connection, and tells whether nothing speaks against making it anew.
+func (s *session) ended(err error) bool {
+	lasting, news := refusal(err) != nil, s.denied(err)
+	s.c.update(func() { s.c.lastErr = err })
+	if s.complete || !lasting {
+		s.c.emit(Disconnected{s.addr, err})
+	}
+	return news || s.complete && !lasting
+}
+
+// denied is layout.deny under the lock.
+func (s *session) denied(err error) bool {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	return s.c.layout.deny(err)
+}
+
+// failed reports a failure that trying again at once would not change, and returns when to try again.
+func failed(c *Client, s *session, host Host, err error, failures int) time.Duration {
+	r, delay := refusal(err), retryDelay(c.cfg.Rabbit, failures, len(c.hosts), c.cfg.Rand)
+	if errors.Is(err, amqp.ErrCredentials) && failures <= 2*len(c.hosts) {
+		r = nil // the AMQP library takes every end of the connection during the login for that
+	}
+	if isInternalError(err) {
+		// A queue's home node is just coming or going; hurrying makes it worse.
+		delay = max(delay, 2*time.Second)
+	}
+	if r != nil {
+		err, delay = r, refusalDelay(c.cfg.Rabbit, failures, len(c.hosts), c.cfg.Rand)
+	}
+	c.update(func() { c.lastErr = err })
+	switch {
+	case c.running.Err() != nil:
+	case r != nil:
+		c.emit(Refused{host.Addr(), r, delay})
+	case s == nil:
+		c.emit(ConnectFailed{host.Addr(), err, delay})
+	}
+	return delay
 }
 
 // knockEvery is how often, on average, a host that could not be connected to is looked at during a longer pause.

@@ -41,7 +41,16 @@ type Blocked struct{ Reason string }
 // Unblocked ends Blocked.
 type Unblocked struct{}
 
-// SetupFailed says that the broker refused to let a queue or exchange be made or consumed. It is tried again after Next.
+// Refused says that the broker refuses something that is needed until somebody changes an option, a permission or the broker;
+// Err says what helps. It is tried again after Next, at most a minute, and ends with Connected.
+type Refused struct {
+	Addr string
+	Err  *RefusedError
+	Next time.Duration
+}
+
+// SetupFailed says that a queue or exchange could not be made or consumed, for a reason that may pass. It is tried again after
+// Next.
 type SetupFailed struct {
 	Queue string
 	Err   error
@@ -71,6 +80,7 @@ func (Disconnected) event()   {}
 func (Gap) event()            {}
 func (Blocked) event()        {}
 func (Unblocked) event()      {}
+func (Refused) event()        {}
 func (SetupFailed) event()    {}
 func (Fallback) event()       {}
 func (Dropped) event()        {}

@@ -4,18 +4,18 @@ package messaging
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-func exchanges(binds []binding) []exchange {
-	seen := map[exchange]bool{}
+func exchanges(binds []binding) (all []exchange) {
 	for _, b := range binds {
-		seen[b.exchange] = true
+		if !slices.Contains(all, b.exchange) {
+			all = append(all, b.exchange)
+		}
 	}
-	return slices.Collect(maps.Keys(seen))
+	return all
 }
 
 // ensureExchange declares an exchange once per connection.

@@ -158,7 +158,7 @@ func (l *listener) String() string {
 // reported once.
 func TestGapOnlyWhenThereWasOne(t *testing.T) {
 	noLeaks(t)
-	b := broker.New(t)
+	b := broker.New(t, release)
 	p := newProxy(t, b.Addr())
 	var got listener
 	agent, log := open(t, b, "agent", "hv1", p.through)
@@ -230,7 +230,12 @@ func TestGapOnlyWhenThereWasOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, 20*time.Second, "reconnected after restart", func() bool { return count[messaging.Connected](log) == 4 })
-	gaps(2, "a restart of the broker")
+	// From 4.3 on our queues are durable, and the node keeps exchanges and bindings over a restart, durable or not.
+	lost := 1
+	if theNode(t, b).minor >= 403 {
+		lost = 0
+	}
+	gaps(1+lost, "a restart of the broker")
 	cast("six")
 	senderq, _ := open(t, b, "serverq", "s1", quorum)
 	if err := senderq.Cast(ctx, messaging.Target{Topic: "pushq", Fanout: true}, "q", nil); err != nil {
@@ -250,7 +255,7 @@ func TestGapOnlyWhenThereWasOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, 20*time.Second, "reconnected after crash", func() bool { return count[messaging.Connected](log) == 5 })
-	gaps(3, "a crash of the broker")
+	gaps(1+2*lost, "a crash of the broker")
 	cast("seven")
 	eventually(t, 5*time.Second, "cast after crash", func() bool { return strings.HasSuffix(got.String(), "seven") })
 

@@ -65,6 +65,8 @@ func (c *Client) wanted() (feeds []*feed, binds map[*feed][]binding, gen int) {
 			f = &feed{kind: kind, queue: q}
 			f.offset.Store(-1)
 			c.feeds[q.name] = f
+		} else if f.own() {
+			f.queue.durable, f.queue.args = q.durable, q.args // what the broker denies may be news
 		}
 		feeds = append(feeds, f)
 		binds[f] = b
@@ -83,7 +85,8 @@ func (c *Client) wanted() (feeds []*feed, binds map[*feed][]binding, gen int) {
 			private = append(private, binding{l.fanoutExchange(topic), topic})
 		}
 	}
-	add(feedPrivate, l.own(l.privateQ), private)
+	own := l.own(l.privateQ)
+	add(feedPrivate, own, l.witness(own, private))
 	for _, topic := range c.service.Topics {
 		if l.rabbit.StreamFanout {
 			add(feedStream, l.stream(topic), []binding{{l.fanoutExchange(topic), topic}})
@@ -163,7 +166,8 @@ func (s *session) usable(replies bool) {
 	}
 }
 
-// attach makes the queue, binds it and begins to consume.
+// attach makes the queue, begins to consume it and binds it. A queue that is consumed does not expire, however long the
+// broker takes for the bindings.
 func (s *session) attach(f *feed, binds []binding) error {
 	if f.made {
 		if err := s.checkLoss(f, binds); err != nil {
@@ -175,11 +179,8 @@ func (s *session) attach(f *feed, binds []binding) error {
 	}
 	s.tags++
 	r := &reader{feed: f, tag: strconv.Itoa(s.tags), intake: s.intake, bound: map[binding]bool{}}
-	if err := s.rebind(r, binds); err != nil {
-		return err
-	}
-	f.made = true
 	if err := s.consume(r); err != nil {
+		s.intake.leave(r.tag)
 		if refused(err, amqp.NotFound) && f.own() {
 			// Declared and yet not found: its home node has gone and left the name behind. Make it anew next time.
 			_ = s.declaring(func(ch *amqp.Channel) error {
@@ -189,6 +190,12 @@ func (s *session) attach(f *feed, binds []binding) error {
 		}
 		return err
 	}
+	if err := s.rebind(r, binds); err != nil {
+		s.intake.leave(r.tag)
+		_ = r.ch.Close() // what it was given goes back
+		return err
+	}
+	f.made = true
 	if f.gap != "" {
 		// Not before: of a stream only what comes after this point is delivered, and nothing may be missed after a gap.
 		reason := f.gap
@@ -223,11 +230,17 @@ func (s *session) checkLoss(f *feed, binds []binding) error {
 		err := s.declaring(func(ch *amqp.Channel) error {
 			return ch.ExchangeDeclarePassive(e.name, e.kind, e.durable, e.autoDelete, false, false, nil)
 		})
-		if refused(err, amqp.NotFound) {
-			f.gap = "the exchange " + e.name + " was lost"
-		} else if err != nil {
+		switch {
+		case err == nil:
+			continue
+		case !refused(err, amqp.NotFound):
 			return err
+		case e.name == f.queue.name:
+			f.gap = "the queue's bindings were lost"
+		default:
+			f.gap = "the exchange " + e.name + " was lost"
 		}
+		return nil
 	}
 	return nil
 }
@@ -240,31 +253,65 @@ func (s *session) declareQueue(f *feed) error {
 		})
 	}
 	err := declare(f.queue.durable)
-	switch {
-	case refused(err, amqp.NotFound):
+	if refused(err, amqp.NotFound) {
 		// Seen while a cluster elects the queue's home; once more is usually enough.
 		err = declare(f.queue.durable)
+	}
+	switch {
+	case refused(err, amqp.NotFound) && f.own() && f.queue.durable:
+		// The node that has the queue is down. A queue that is not durable would have gone with it.
+		s.move(f)
+	case refused(err, amqp.PreconditionFailed) && s.denied(err):
+		// The next attempt makes it durable, and binds it as such a queue.
+		err = fmt.Errorf("the broker takes durable queues only: %v", err) //nolint:errorlint // it is dealt with
+	case refused(err, amqp.PreconditionFailed) && f.own():
+		if err = s.removeLeftover(f, err); err == nil {
+			err = declare(f.queue.durable)
+		}
 	case durabilityDiffers(err):
 		reason := err.Error()
 		if err = declare(!f.queue.durable); err == nil {
 			f.queue.durable = !f.queue.durable
 			s.c.emit(Fallback{f.queue.name, reason})
 		}
-	case refused(err, amqp.PreconditionFailed) && f.own():
-		// Left over under the same stable name by another program or with another time to live.
-		err = s.declaring(func(ch *amqp.Channel) error {
-			q, err := ch.QueueDeclarePassive(f.queue.name, false, false, false, false, nil)
-			if err == nil && q.Consumers > 0 {
-				return fmt.Errorf("another consumer uses queue %s", f.queue.name)
-			}
-			_, err = ch.QueueDelete(f.queue.name, false, false, false)
-			return err
-		})
-		if err == nil {
-			err = declare(f.queue.durable)
-		}
 	}
 	return err
+}
+
+// removeLeftover deletes a queue under our name that another program left, or an earlier run with other options, unless somebody
+// consumes it. Why is the broker's refusal of our declaration; it is returned when there is no such queue.
+func (s *session) removeLeftover(f *feed, why error) error {
+	return s.declaring(func(ch *amqp.Channel) error {
+		q, err := ch.QueueDeclarePassive(f.queue.name, false, false, false, false, nil)
+		switch {
+		case refused(err, amqp.NotFound):
+			return why
+		case err != nil:
+			return err
+		case q.Consumers > 0:
+			return fmt.Errorf("another consumer uses queue %s", f.queue.name)
+		}
+		if f.made && f.kind == feedPrivate {
+			f.gap = "the queue had other arguments"
+		}
+		_, err = ch.QueueDelete(f.queue.name, false, false, false)
+		return err
+	})
+}
+
+// move gives a queue of ours another name. What the old one has, and what is still routed to it, is lost.
+func (s *session) move(f *feed) {
+	c := s.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.feeds, f.queue.name)
+	moved := &feed{kind: f.kind, queue: f.queue}
+	moved.queue.name = c.layout.rename(f.queue.name, newID())
+	if f.made && f.kind == feedPrivate {
+		moved.gap = "the queue's node is down"
+	}
+	moved.offset.Store(-1)
+	c.feeds[moved.queue.name] = moved
 }
 
 // Prefetch counts where the options leave the choice to us. They bound the memory that unhandled messages take.

@@ -22,6 +22,18 @@ import (
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
 
+// RabbitMQ of another release is given by the root directory of a Debian suite that has it, as lab/release makes them; and
+// settings of rabbitmq.conf with semicolons between them.
+const (
+	rootEnv = "PATCHBAY_BROKER_ROOT"
+	confEnv = "PATCHBAY_BROKER_CONF"
+)
+
+// release has a node run what was asked for.
+func release(cfg *broker.Config) {
+	cfg.Root, cfg.Conf = os.Getenv(rootEnv), strings.ReplaceAll(os.Getenv(confEnv), ";", "\n")
+}
+
 // shared is the node that most tests use; those that break it have their own.
 var (
 	shared       *broker.Broker
@@ -43,17 +55,19 @@ func testMain(m *testing.M) int {
 		return 1
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
-	if err := writeCertificates(dir); err != nil {
+	certificates = filepath.Join(dir, "node") // a node with another root directory sees its own files only
+	if err := errors.Join(os.Mkdir(certificates, 0o700), writeCertificates(certificates)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	file := func(name string) string { return filepath.Join(certificates, name) }
 	cfg := broker.Config{
-		Dir: filepath.Join(dir, "node"), Plugins: []string{"rabbitmq_auth_mechanism_ssl"},
-		TLS: &broker.TLSFiles{CA: filepath.Join(dir, "ca.pem"), Cert: filepath.Join(dir, "server.pem"), Key: filepath.Join(dir, "server-key.pem")},
+		Dir: certificates, Plugins: []string{"rabbitmq_auth_mechanism_ssl"},
+		TLS: &broker.TLSFiles{CA: file("ca.pem"), Cert: file("server.pem"), Key: file("server-key.pem")},
 	}
-	certificates = dir
+	release(&cfg)
 	if shared, err = broker.Start(ctx, cfg); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -182,7 +196,7 @@ func eventually(t *testing.T, d time.Duration, what string, ok func() bool) {
 // queuesOf lists the queues whose name contains s.
 func queuesOf(t *testing.T, b *broker.Broker, s string) []broker.Queue {
 	t.Helper()
-	all, err := b.Queues(within(t, 20*time.Second))
+	all, err := b.Queues(within(t, 90*time.Second)) // on a busy machine rabbitmqctl takes half a minute
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -289,6 +289,7 @@ func (s *session) run(began time.Time) error {
 	c := s.c
 	c.mu.Lock()
 	c.live = s
+	c.layout.learn(s.conn.Properties)
 	c.mu.Unlock()
 	defer c.update(func() { c.live, c.sess, c.repliesReady = nil, nil, false })
 	retry := time.NewTimer(time.Hour) // set when something failed
@@ -319,16 +320,8 @@ func (s *session) run(began time.Time) error {
 			c.mu.Unlock()
 		case err != nil && !s.isDead():
 			failures++
-			delay := retryDelay(c.cfg.Rabbit, failures, 1, c.cfg.Rand)
-			var se *setupError
-			queue := ""
-			if errors.As(err, &se) {
-				queue = se.queue
-			}
-			c.emit(SetupFailed{queue, err, delay})
-			c.mu.Lock()
-			c.lastErr = err
-			c.mu.Unlock()
+			delay, lasting := s.setupFailed(err, failures)
+			announced = announced && !lasting
 			retry.Reset(delay)
 		}
 		select {
@@ -344,6 +337,30 @@ func (s *session) run(began time.Time) error {
 		case <-changed:
 		}
 	}
+}
+
+// setupFailed reports that setting up what is wanted failed, and returns when to try again and whether it was refused.
+func (s *session) setupFailed(err error, failures int) (delay time.Duration, lasting bool) {
+	c := s.c
+	r := refusal(err)
+	if r != nil {
+		err, delay = r, refusalDelay(c.cfg.Rabbit, failures, 1, c.cfg.Rand)
+	} else {
+		delay = retryDelay(c.cfg.Rabbit, failures, 1, c.cfg.Rand)
+	}
+	c.mu.Lock()
+	c.lastErr = err
+	c.mu.Unlock()
+	var se *setupError
+	switch {
+	case r != nil:
+		c.emit(Refused{s.addr, r, delay})
+	case errors.As(err, &se):
+		c.emit(SetupFailed{se.queue, err, delay})
+	default:
+		c.emit(SetupFailed{"", err, delay})
+	}
+	return delay, r != nil
 }
 
 func (s *session) isDead() bool {

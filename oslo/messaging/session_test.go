@@ -20,11 +20,12 @@ import (
 // memClient is a client of a broker in memory, with what happened to it.
 type memClient struct {
 	*Client
-	t      *testing.T
-	mu     sync.Mutex
-	events []string
-	lost   error // why the last connection ended
-	got    []Message
+	t       *testing.T
+	mu      sync.Mutex
+	events  []string
+	lost    error   // why the last connection ended
+	refused Refused // the last one
+	got     []Message
 }
 
 // inMemory runs a test in virtual time. What does not end hangs the bubble and fails the test.
@@ -51,6 +52,9 @@ func (b *memBroker) client(t *testing.T, host string, change func(*Config)) *mem
 			m.events[len(m.events)-1] += " " + e.Name
 		case Blocked:
 			m.events[len(m.events)-1] += " " + e.Reason
+		case Refused:
+			m.events[len(m.events)-1] += " " + e.Err.Queue
+			m.refused = e
 		case SetupFailed:
 			m.events[len(m.events)-1] += " " + e.Queue
 		case Dropped:
@@ -357,7 +361,7 @@ func TestGap(t *testing.T) {
 		b.cut()
 		time.Sleep(2 * time.Second)
 		c.wantEvents("Connected", "Disconnected", "Connected")
-		b.wantSaid(t, "exchange.passive", 2)
+		b.wantSaid(t, "exchange.passive", 3) // both, and the witness of those that are not durable
 		b.do(func() { delete(b.exchanges, "t_fanout") })
 		b.cut()
 		time.Sleep(2 * time.Second)

@@ -3,7 +3,9 @@
 package messaging
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,13 +35,17 @@ type binding struct {
 // for half an hour after each crash.
 const maxQueueTTL = 240 * time.Second
 
-// layout knows every name and flag; it is a function of the options alone.
+// layout knows every name and flag. It is a function of the options, of what the broker denies, and of nodes that took a queue
+// of ours with them.
 type layout struct {
 	control  string // name of the control exchange
 	rabbit   Rabbit
 	queueTTL time.Duration
 	replyQ   string
 	privateQ string
+	// denied says that the broker does not let a queue be made that is neither durable nor exclusive.
+	denied  bool
+	learned bool // a broker has said what it is
 }
 
 func newLayout(cfg *Config, newID func() string) layout {
@@ -87,11 +93,58 @@ func (l *layout) fanoutExchange(topic string) exchange {
 	return exchange{topic + "_fanout", "fanout", l.rabbit.TransientQuorumQueue, true}
 }
 
-// own is a queue nobody else consumes: it goes away by itself when unused.
+// own is a queue nobody else consumes: it goes away by itself when unused. It is durable only where the broker insists: the
+// broker writes what a durable queue holds to disk, and keeps the queue's name while the queue's node is down.
 func (l *layout) own(name string) queue {
-	args := l.arguments(l.rabbit.TransientQuorumQueue)
+	quorum := l.rabbit.TransientQuorumQueue
+	args := l.arguments(quorum)
 	args["x-expires"] = l.queueTTL.Milliseconds()
-	return queue{name: name, durable: l.rabbit.TransientQuorumQueue, args: args}
+	if l.denied && !quorum {
+		args["x-queue-type"] = "classic" // whatever the virtual host's default is: quorum queues want names that stay
+	}
+	return queue{name: name, durable: quorum || l.denied, args: args}
+}
+
+// witness is bound to a durable queue of ours when some exchange that the queue is bound to is not durable. Such an exchange
+// dies with the broker, with the binding, and somebody else may have made it anew before we look. The witness dies with it
+// and is made by nobody else.
+func (l *layout) witness(q queue, binds []binding) []binding {
+	if !q.durable || !slices.ContainsFunc(binds, func(b binding) bool { return !b.exchange.durable }) {
+		return binds
+	}
+	return append([]binding{{exchange{q.name, "fanout", false, true}, ""}}, binds...)
+}
+
+// learn takes over what the first broker says about itself. Later ones are asked: a queue of ours may be there already, as it
+// was made.
+func (l *layout) learn(properties amqp.Table) {
+	if !l.learned {
+		l.learned, l.denied = true, transientDenied(properties)
+	}
+}
+
+// deny has the queues of ours made durable from now on when err says that the broker does not take others. It tells whether
+// that is news.
+func (l *layout) deny(err error) bool {
+	var e *amqp.Error
+	// Where ours are durable it is about a queue of others.
+	if !errors.As(err, &e) || !deniesTransient(e.Reason) || l.own("").durable {
+		return false
+	}
+	l.denied = true
+	return true
+}
+
+// rename gives a queue of ours another name: the old one belongs to a node that is down.
+func (l *layout) rename(name, id string) string {
+	base, _, _ := strings.Cut(name, "~")
+	now := base + "~" + id[:8]
+	if name == l.replyQ {
+		l.replyQ = now
+	} else {
+		l.privateQ = now
+	}
+	return now
 }
 
 // shared is the queue of a topic that any server of that topic takes from.
