@@ -227,6 +227,11 @@ func (f *filters) egress(own addresses) {
 		f.add(fwBaseEgress, 65, address, of.Match{f.from(), f.port(), mac, etherType(of.EtherIPv6), ip}, track(fwRulesEgress))
 		f.add(fwBaseEgress, 80, lease, udp(of.EtherIPv6, 546, 547).With(mac, ip), of.To(fwAcceptOrIngress))
 	}
+	// The Python agent has this for MACs with an IPv4 address only. The announcement is about the MAC, whatever its addresses.
+	for _, mac := range own.macs {
+		f.add(fwBaseEgress, 95, "the hypervisor announces the port after a live migration",
+			of.Match{f.from(), f.port(), of.HW(of.EthSrc, hw(mac)), etherType(of.EtherRARP)}, of.To(fwAcceptedNormal))
+	}
 	for _, ether := range f.w.Config.PermittedEtherTypes {
 		for _, mac := range own.macs {
 			f.add(fwBaseEgress, 95, "[securitygroup] permitted_ethertypes",
