@@ -39,7 +39,7 @@ func (c *compiler) integrationBase(br string) {
 	c.flow(br, "packets of dead ports", of.Flow{Table: intEntry, Priority: 65535, Match: of.Match{of.VLAN(world.DeadVLAN)}})
 	const next = "on to the next stage"
 	for _, hop := range []struct{ from, to uint8 }{
-		{intEntry, intRateLimit}, {intLocal, intRateLimit}, {intLocalIP, intRateLimit}, {intRateLimit, intTransient},
+		{intEntry, intRateLimit}, {intLocal, intRateLimit}, {intLocalIP, intRateLimit}, {intRateLimit, intBandwidth}, {intBandwidth, intTransient},
 	} {
 		if hop.from == intEntry && c.w.Closed() {
 			c.flow(br, "ports whose filters are not in place yet", of.Flow{Table: intEntry})
@@ -48,8 +48,13 @@ func (c *compiler) integrationBase(br string) {
 		c.flow(br, next, of.Flow{Table: hop.from, Actions: []of.Action{of.GotoTable(hop.to)}})
 	}
 	c.flow(br, "senders that were not found to be genuine", of.Flow{Table: intARPSpoof})
-	for _, table := range []uint8{intTransient, intEgress} {
-		c.flow(br, "ordinary switching within a local VLAN", of.Flow{Table: table, Priority: 3, Actions: []of.Action{of.Output(of.PortNormal)}})
+	for _, last := range []struct {
+		table    uint8
+		priority uint16
+	}{{intTransient, 1}, {intEgress, 3}} {
+		c.flow(br, "ordinary switching within a local VLAN", of.Flow{
+			Table: last.table, Priority: last.priority, Actions: []of.Action{of.Output(of.PortNormal)},
+		})
 	}
 	if cfg.FilterTables {
 		c.filterBase(br)

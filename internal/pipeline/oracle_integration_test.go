@@ -329,6 +329,16 @@ func closed(t failer, c *cloud, theirs map[of.Key]of.Entry) map[of.Key]of.Entry 
 				g.Match = f.Match.With(of.FromPort(uint32(port.Value.Lo)), mac)
 				put(g)
 			}
+			put(of.Flow{ // since 23
+				Table: fwBaseIngress, Priority: 100, Cookie: Cookie, Match: f.Match, Actions: []of.Action{of.Output(uint32(port.Value.Lo))},
+			})
+		case f.Table == fwAcceptedNormal && f.Priority == 12:
+			put(f)
+			network, _ := f.Match.Lookup(regNetwork)
+			put(of.Flow{ // since 25
+				Table: f.Table, Priority: f.Priority, Cookie: Cookie, Match: of.Match{to, of.VLAN(uint16(network.Value.Lo))},
+				Actions: append([]of.Action{of.PopVLAN{}}, f.Actions...),
+			})
 		default:
 			put(f)
 			if f.Table == fwBaseEgress && kind.Value.Lo == neighborSolicitation { // advertisements come from the same addresses

@@ -155,7 +155,7 @@ func (q *QoS) rateLimit(p *world.Port, rule *neutron.QosRule, direction string, 
 	}
 	want.Flow(br, reason, of.Flow{
 		Table: pipeline.TableRateLimit, Priority: 100, Match: match,
-		Actions: []of.Action{of.Meter(meter), of.GotoTable(pipeline.TableTransient)},
+		Actions: []of.Action{of.Meter(meter), of.GotoTable(pipeline.TableBandwidth)},
 	})
 }
 
