@@ -88,7 +88,7 @@ func (c *compiler) tunnelBase(br string) {
 		c.flow(br, reason, of.Flow{Table: table, Priority: priority, Match: match, Actions: []of.Action{of.GotoTable(to)}})
 	}
 	if cfg.ARPResponder {
-		goTo(tunFromLocal, 1, "requests that we may answer ourselves", tunResponder, etherType(typeARP), of.HW(of.EthDst, of.MAC{255, 255, 255, 255, 255, 255}))
+		goTo(tunFromLocal, 1, "requests that we may answer ourselves", tunResponder, etherType(typeARP), of.HW(of.EthDst, broadcast))
 		goTo(tunResponder, 0, "requests for addresses that we do not know", tunFlood)
 	}
 	goTo(tunFromLocal, 0, "to one address", tunUnicast, unicast())
@@ -99,7 +99,14 @@ func (c *compiler) tunnelBase(br string) {
 		return
 	}
 	goTo(tunEntry, 1, "packets of this host's ports", tunFromLocal, of.FromPort(patch))
-	c.flow(br, "remember behind which tunnel a sender is", of.Flow{Table: tunLearn, Priority: 1, Actions: []of.Action{
+	c.learn(br, patch)
+}
+
+// learn remembers behind which tunnel a sender is. Announcements of an address have flows of their own with the same actions, as
+// with the Python agent since 28.
+func (c *compiler) learn(br string, patch uint32) {
+	const reason = "remember behind which tunnel a sender is"
+	actions := []of.Action{
 		of.Learn{
 			Table: tunUnicast, Priority: 1, HardTimeout: 300, Cookie: Cookie,
 			Specs: []of.LearnSpec{
@@ -111,7 +118,16 @@ func (c *compiler) tunnelBase(br string) {
 			},
 		},
 		of.Output(patch),
-	}})
+	}
+	c.flow(br, reason, of.Flow{Table: tunLearn, Priority: 1, Actions: actions})
+	icmp6 := of.Match{etherType(typeIPv6), of.Num(of.IPProto, protoICMPv6)}
+	for _, announcement := range []of.Match{
+		{etherType(typeARP), of.HW(of.ARPTHA, broadcast)},
+		icmp6.With(of.Num(of.ICMPv6Type, routerAdvertisement)),
+		icmp6.With(of.Num(of.ICMPv6Type, neighborAdvertisement)),
+	} {
+		c.flow(br, reason, of.Flow{Table: tunLearn, Priority: 2, Match: announcement, Actions: actions})
+	}
 }
 
 func (c *compiler) physicalBase(br string) {
@@ -125,6 +141,8 @@ func (c *compiler) physicalBase(br string) {
 		c.after(patchRow{br, name, world.IntPatchName(br), false, nil})
 	}
 }
+
+var broadcast = of.MAC{255, 255, 255, 255, 255, 255}
 
 // physical lists the physical bridges that exist, sorted.
 func (c *compiler) physical() []string {
