@@ -14,6 +14,11 @@ import (
 var turned = map[string]int{
 	"announcements":          864,
 	"direct-from-bridges":    22,
+	"in-band":                2664,
+	"meter-key":              12,
+	"multicast-flood":        1764,
+	"multicast-reports":      1764,
+	"multicast-unregistered": 900,
 	"packet-rate-default":    900,
 	"packet-rate-meters":     12,
 	"packet-rate-table":      3496,

@@ -177,13 +177,13 @@ func (r bridgeRow) Add(tx *ovsdb.Tx, v *ovsdb.View) {
 	b := v.BridgeByName(r.name)
 	spec := ovsdb.BridgeSpec{
 		Name: r.name, DatapathType: r.s.DatapathType, Protocols: []string{"OpenFlow10", "OpenFlow13", "OpenFlow14"},
-		OtherConfig: map[string]string{"mac-table-size": strconv.Itoa(r.s.MACTableSize)},
+		OtherConfig: map[string]string{"mac-table-size": strconv.Itoa(r.s.MACTableSize), "disable-in-band": "true"},
 	}
 	if r.filters { // as the Python agent's firewall has them, which speaks to the bridge by itself
 		spec.Protocols = append(spec.Protocols, "OpenFlow11", "OpenFlow12")
 	}
 	if r.integration {
-		spec.OtherConfig["mcast-snooping-disable-flood-unregistered"] = "false"
+		spec.OtherConfig["mcast-snooping-disable-flood-unregistered"] = strconv.FormatBool(!r.s.IGMPFloodUnregistered)
 	}
 	if b == nil {
 		if r.create {
@@ -205,14 +205,11 @@ func (r bridgeRow) Add(tx *ovsdb.Tx, v *ovsdb.View) {
 	}
 }
 
-// snoopingFlood is what a patch of the integration bridge does with multicast that snooping has an eye on. Spelt as Python
-// spells it; the switch does not mind.
+// snoopingFlood is what a patch of the integration bridge does with multicast that snooping has an eye on.
 func (c *compiler) snoopingFlood() map[string]string {
-	value := "False"
-	if c.s.IGMPSnooping {
-		value = "True"
+	return map[string]string{
+		"mcast-snooping-flood": strconv.FormatBool(c.s.IGMPFlood), "mcast-snooping-flood-reports": strconv.FormatBool(c.s.IGMPFloodReports),
 	}
-	return map[string]string{"mcast-snooping-flood": value, "mcast-snooping-flood-reports": value}
 }
 
 // patchRow wants a patch port. With keep, one that is there is left as it is.
