@@ -87,7 +87,7 @@ func (q *qosCloud) restart(t *testing.T) {
 	q.start(t)
 	time.Sleep(3 * time.Second)
 	if after := q.flowCount(t); after != before {
-		t.Errorf("%d flows of table 59 after a restart, %d before", after, before)
+		t.Errorf("%d flows with meters after a restart, %d before", after, before)
 	}
 }
 

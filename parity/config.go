@@ -61,6 +61,7 @@ func (r *Recording) Settings() (pipeline.Settings, error) {
 	s := pipeline.Settings{
 		DatapathType: "netdev", MACTableSize: 50000, VXLANPort: 4789, Controller: "tcp:127.0.0.1:6633",
 		DontFragment: r.Option("agent.dont_fragment") != "false", TunnelChecksum: r.Option("agent.tunnel_csum") == "true",
+		IGMPFloodReports: true, // the default
 	}
 	var err error
 	if port := r.Option("agent.vxlan_udp_port"); port != "" {

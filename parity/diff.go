@@ -79,8 +79,10 @@ type Diff struct {
 	Differences []Difference
 }
 
-// Compare finds the lines that only one of two snapshots has. Accepted may be nil.
+// Compare finds the lines that only one of two snapshots has. Accepted may be nil: then the two are of the same agent, and
+// compared as they are. With it the wanted lines of Neutron 21 are turned into those of 29 first, see [Accepted.Release29].
 func Compare(want, have Snapshot, accepted *Accepted) Diff {
+	want = accepted.Release29(want)
 	d := Diff{Compared: len(want.Plus(have))}
 	for _, line := range want.Minus(have) {
 		d.Differences = append(d.Differences, Difference{Line: line, Missing: true})
@@ -146,7 +148,9 @@ type AcceptedDifference struct {
 type Accepted struct {
 	List    []*AcceptedDifference
 	Changed []*ChangedLine
-	at      string
+	// Later are the lines that releases after 21 have otherwise.
+	Later []*LaterLine
+	at    string
 }
 
 // At returns the list as it applies at a checkpoint of a scenario.
@@ -154,7 +158,7 @@ func (a *Accepted) At(scenario, checkpoint string) *Accepted {
 	if a == nil {
 		return nil
 	}
-	return &Accepted{a.List, a.Changed, scenario + "/" + checkpoint}
+	return &Accepted{a.List, a.Changed, a.Later, scenario + "/" + checkpoint}
 }
 
 func (a *Accepted) explain(d Difference) string {
@@ -197,7 +201,7 @@ func LoadAccepted(path string) (*Accepted, error) {
 
 // ParseAccepted reads the tables of accepted differences from a Markdown text. Under [AcceptedSection] the columns are id,
 // where (a regular expression in backquotes, with \| for |), Python, Patchbay, reason; for [ChangedSection] see
-// [ChangedLine]. A text without the sections accepts nothing.
+// [ChangedLine], for [LaterSection] [LaterLine]. A text without the sections accepts nothing.
 func ParseAccepted(r io.Reader) (*Accepted, error) {
 	a := &Accepted{}
 	section := ""
@@ -209,36 +213,46 @@ func ParseAccepted(r io.Reader) (*Accepted, error) {
 			section = line
 			continue
 		}
-		if section != AcceptedSection && section != ChangedSection || !strings.HasPrefix(line, "|") {
+		if section != AcceptedSection && section != ChangedSection && section != LaterSection || !strings.HasPrefix(line, "|") {
 			continue
 		}
 		cells := cells(line)
 		if cells[0] == "id" || strings.Trim(cells[0], "-: ") == "" {
 			continue
 		}
-		if section == ChangedSection {
-			c, err := changedRow(cells)
-			if err != nil {
-				return nil, fmt.Errorf("line %d: %w", number, err)
-			}
-			a.Changed = append(a.Changed, c)
-			continue
+		if err := a.row(section, cells); err != nil {
+			return nil, fmt.Errorf("line %d: %w", number, err)
 		}
-		if len(cells) != 5 {
-			return nil, fmt.Errorf("line %d: an accepted difference has 5 columns, not %d", number, len(cells))
-		}
-		where, err := regexp.Compile(strings.Trim(cells[1], "`"))
-		if err != nil {
-			return nil, fmt.Errorf("line %d: accepted difference %q: %w", number, cells[0], err)
-		}
-		a.List = append(a.List, &AcceptedDifference{
-			ID: strings.Trim(cells[0], "`"), Where: where, Python: cells[2], Patchbay: cells[3], Reason: cells[4],
-		})
 	}
 	if err := sc.Err(); err != nil {
 		return nil, fmt.Errorf("reading accepted differences: %w", err)
 	}
 	return a, nil
+}
+
+// row takes a row of one of the tables.
+func (a *Accepted) row(section string, cells []string) error {
+	switch section {
+	case ChangedSection:
+		c, err := changedRow(cells)
+		a.Changed = append(a.Changed, c)
+		return err
+	case LaterSection:
+		l, err := laterRow(cells)
+		a.Later = append(a.Later, l)
+		return err
+	}
+	if len(cells) != 5 {
+		return fmt.Errorf("an accepted difference has 5 columns, not %d", len(cells))
+	}
+	where, err := regexp.Compile(strings.Trim(cells[1], "`"))
+	if err != nil {
+		return fmt.Errorf("accepted difference %q: %w", cells[0], err)
+	}
+	a.List = append(a.List, &AcceptedDifference{
+		ID: strings.Trim(cells[0], "`"), Where: where, Python: cells[2], Patchbay: cells[3], Reason: cells[4],
+	})
+	return nil
 }
 
 // cells splits a row of a Markdown table.

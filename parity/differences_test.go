@@ -31,6 +31,10 @@ func differencesTable(a *Accepted) string {
 	for _, c := range a.Changed {
 		fmt.Fprintf(&b, "| %s | %s |\n", c.ID, c.Reason)
 	}
+	b.WriteString("\nThe flows and rows are those of the Python agent of Neutron 29. Earlier releases differ:\n\n| id | 29 has it since | what differs |\n|---|---|---|\n")
+	for _, l := range a.Later {
+		fmt.Fprintf(&b, "| %s | %d | %s |\n", l.ID, l.Since, l.Text)
+	}
 	return strings.ReplaceAll(b.String(), "](../docs/", "](../")
 }
 

@@ -76,7 +76,7 @@ func (n *Names) Learn(v *ovsdb.View) {
 	for port := range v.Ports() {
 		for key, value := range port.OtherConfig {
 			if id, err := strconv.ParseUint(value, 10, 32); err == nil && meterKey(key) {
-				n.Meter(uint32(id), key)
+				n.Meter(uint32(id), strings.TrimPrefix(key, "pps_")) // as Neutron 22 and later call it
 			}
 		}
 		net, tag := port.OtherConfig["net_uuid"], port.OtherConfig["tag"]

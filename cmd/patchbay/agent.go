@@ -276,7 +276,8 @@ func settings(o *options.Options) pipeline.Settings {
 		Controller:      fmt.Sprintf("tcp:%s:%d", o.OVS.OFListenAddress, o.OVS.OFListenPort),
 		InactivityProbe: int(o.OVS.OFInactivity / time.Millisecond),
 		VXLANPort:       o.Agent.VXLANUDPPort, DontFragment: o.Agent.DontFragment, TunnelChecksum: o.Agent.TunnelCsum,
-		IGMPSnooping: o.OVS.IGMPSnooping,
+		IGMPSnooping: o.OVS.IGMPSnooping, IGMPFlood: o.OVS.IGMPFlood, IGMPFloodReports: o.OVS.IGMPFloodReports,
+		IGMPFloodUnregistered: o.OVS.IGMPFloodUnregistered,
 	}
 	switch {
 	case o.Agent.DSCPInherit:

@@ -33,6 +33,7 @@ type cloud struct {
 	batch *ovsdb.Batch
 	ports map[string]neutron.Port
 	flows map[world.Object][]pipeline.Flow
+	pairs map[string][]neutron.AddressPair // of ports
 }
 
 func newCloud(t *testing.T) *cloud {
@@ -122,6 +123,7 @@ func (c *cloud) answer(id, network, owner string, ips ...string) {
 	for i := 0; i < len(ips); i += 2 {
 		p.FixedIPs = append(p.FixedIPs, neutron.FixedIP{SubnetID: ips[i], IP: netip.MustParseAddr(ips[i+1])})
 	}
+	p.AllowedAddressPairs = c.pairs[id]
 	c.w.Ports([]string{id}, []neutron.Port{p})
 	c.settle()
 }

@@ -4,6 +4,7 @@ package dvr
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
@@ -193,30 +194,54 @@ func (r *routing) port(p *world.Port, want *pipeline.Want) {
 		r.gateway(p, s, want)
 		return
 	}
-	for _, id := range role.subnets {
+	for i, id := range role.subnets {
 		// A SNAT port is reached by routers of other hosts, whether there is one here or not.
-		if sub := r.subnets[id]; sub.mac != (neutron.MAC{}) && (sub.owned || role.part == snat) {
-			r.routedTo(p, s, of.MAC(sub.mac), want)
+		sub := r.subnets[id]
+		if sub.mac == (neutron.MAC{}) || !sub.owned && role.part != snat {
+			continue
+		}
+		r.routedTo(p, s, p.VIF.MAC, ownMAC, of.MAC(sub.mac), want)
+		if role.part == serviced {
+			for _, mac := range pairMACs(p, p.Details.FixedIPs[i].IP.Is4()) {
+				r.routedTo(p, s, mac, pairMAC, of.MAC(sub.mac), want)
+			}
 		}
 	}
 }
 
-// routedTo lets routed packets come to a port as if its gateway had sent them.
-func (r *routing) routedTo(p *world.Port, s *world.Segment, gateway of.MAC, want *pipeline.Want) {
+// Priorities of the flows of routed packets to a port. A MAC of an address pair counts below the MACs that ports have themselves, as
+// with the filters, so that a pair cannot take the packets of another port. The Python agent has one priority for both.
+const ownMAC, pairMAC = 20, 19
+
+// pairMACs returns the other MACs under which a port is routed to in a subnet of IPv4 or IPv6: those of address pairs of a single
+// address, each once. The Python agent compares the address with the subnet's, which is not known here.
+func pairMACs(p *world.Port, v4 bool) []neutron.MAC {
+	var macs []neutron.MAC
+	for _, pair := range p.Details.AllowedAddressPairs {
+		single := pair.IP.IsValid() && pair.IP.IsSingleIP() && pair.IP.Addr().Is4() == v4
+		if single && pair.MAC != (neutron.MAC{}) && pair.MAC != p.VIF.MAC && !slices.Contains(macs, pair.MAC) {
+			macs = append(macs, pair.MAC)
+		}
+	}
+	return macs
+}
+
+// routedTo lets routed packets to a MAC come to a port as if its gateway had sent them.
+func (r *routing) routedTo(p *world.Port, s *world.Segment, mac neutron.MAC, priority uint16, gateway of.MAC, want *pipeline.Want) {
 	br, reason := r.w.Config.IntegrationBridge, "routed packets reach port "+p.ID
-	table, to := uint8(intRoutedPhys), of.HW(of.EthDst, of.MAC(p.VIF.MAC))
+	table, to := uint8(intRoutedPhys), of.HW(of.EthDst, of.MAC(mac))
 	from, translate := r.arrival(s)
 	if s.Tunnelled() {
 		table, from = intRouted, of.Match{of.VLAN(s.VLAN)} // only packets from the tunnel bridge come to this table
 	}
 	if from != nil {
 		want.Flow(br, reason+" from their gateway", of.Flow{
-			Table: table, Priority: 20, Match: from.With(to),
+			Table: table, Priority: priority, Match: from.With(to),
 			Actions: append(append([]of.Action{of.Set(of.EthSrc, gateway.Value())}, translate...), of.GotoTable(pipeline.TableRateLimit)),
 		})
 	}
 	want.Flow(br, reason, of.Flow{
-		Table: pipeline.TableTransient, Priority: 20, Match: of.Match{of.VLAN(s.VLAN), to},
+		Table: pipeline.TableTransient, Priority: priority, Match: of.Match{of.VLAN(s.VLAN), to},
 		Actions: []of.Action{of.PopVLAN{}, of.Output(p.VIF.OFPort)},
 	})
 }

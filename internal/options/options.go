@@ -80,9 +80,9 @@ type OVS struct {
 
 	BridgeMACTableSize    int
 	IGMPSnooping          bool
-	IGMPFlood             *bool // nil: as Neutron before 24, which follows IGMPSnooping
-	IGMPFloodReports      *bool
-	IGMPFloodUnregistered *bool
+	IGMPFlood             bool
+	IGMPFloodReports      bool
+	IGMPFloodUnregistered bool
 	QoSMeterBandwidth     bool
 	TrunkEnabled          bool
 

@@ -111,7 +111,7 @@ permitted_ethertypes = 0x4008, nonsense, 0xfffff
 		len(o.SecurityGroup.PermittedEthertypes) != 1 || o.SecurityGroup.PermittedEthertypes[0] != 0x4008 ||
 		*p.Bandwidths["br-ex"].Egress != 1000 || p.Bandwidths["br-ex"].Ingress != nil || *p.PacketRates[o.Default.Host].Any != 7 ||
 		*p.Inventory.AllocationRatio != 2.5 || *p.Inventory.Reserved != 3 || p.Inventory.MinUnit != nil ||
-		o.OVS.IGMPFlood == nil || !*o.OVS.IGMPFlood || o.OVS.IGMPFloodReports != nil {
+		!o.OVS.IGMPFlood || !o.OVS.IGMPFloodReports || o.OVS.IGMPFloodUnregistered {
 		t.Errorf("%+v", o)
 	}
 }

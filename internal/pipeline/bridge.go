@@ -39,7 +39,7 @@ func (c *compiler) integrationBase(br string) {
 	c.flow(br, "packets of dead ports", of.Flow{Table: intEntry, Priority: 65535, Match: of.Match{of.VLAN(world.DeadVLAN)}})
 	const next = "on to the next stage"
 	for _, hop := range []struct{ from, to uint8 }{
-		{intEntry, intRateLimit}, {intLocal, intRateLimit}, {intLocalIP, intRateLimit}, {intRateLimit, intTransient},
+		{intEntry, intRateLimit}, {intLocal, intRateLimit}, {intLocalIP, intRateLimit}, {intRateLimit, intBandwidth}, {intBandwidth, intTransient},
 	} {
 		if hop.from == intEntry && c.w.Closed() {
 			c.flow(br, "ports whose filters are not in place yet", of.Flow{Table: intEntry})
@@ -48,8 +48,13 @@ func (c *compiler) integrationBase(br string) {
 		c.flow(br, next, of.Flow{Table: hop.from, Actions: []of.Action{of.GotoTable(hop.to)}})
 	}
 	c.flow(br, "senders that were not found to be genuine", of.Flow{Table: intARPSpoof})
-	for _, table := range []uint8{intTransient, intEgress} {
-		c.flow(br, "ordinary switching within a local VLAN", of.Flow{Table: table, Priority: 3, Actions: []of.Action{of.Output(of.PortNormal)}})
+	for _, last := range []struct {
+		table    uint8
+		priority uint16
+	}{{intTransient, 1}, {intEgress, 3}} {
+		c.flow(br, "ordinary switching within a local VLAN", of.Flow{
+			Table: last.table, Priority: last.priority, Actions: []of.Action{of.Output(of.PortNormal)},
+		})
 	}
 	if cfg.FilterTables {
 		c.filterBase(br)
@@ -83,7 +88,7 @@ func (c *compiler) tunnelBase(br string) {
 		c.flow(br, reason, of.Flow{Table: table, Priority: priority, Match: match, Actions: []of.Action{of.GotoTable(to)}})
 	}
 	if cfg.ARPResponder {
-		goTo(tunFromLocal, 1, "requests that we may answer ourselves", tunResponder, etherType(typeARP), of.HW(of.EthDst, of.MAC{255, 255, 255, 255, 255, 255}))
+		goTo(tunFromLocal, 1, "requests that we may answer ourselves", tunResponder, etherType(typeARP), of.HW(of.EthDst, broadcast))
 		goTo(tunResponder, 0, "requests for addresses that we do not know", tunFlood)
 	}
 	goTo(tunFromLocal, 0, "to one address", tunUnicast, unicast())
@@ -94,7 +99,14 @@ func (c *compiler) tunnelBase(br string) {
 		return
 	}
 	goTo(tunEntry, 1, "packets of this host's ports", tunFromLocal, of.FromPort(patch))
-	c.flow(br, "remember behind which tunnel a sender is", of.Flow{Table: tunLearn, Priority: 1, Actions: []of.Action{
+	c.learn(br, patch)
+}
+
+// learn remembers behind which tunnel a sender is. Announcements of an address have flows of their own with the same actions, as
+// with the Python agent since 28.
+func (c *compiler) learn(br string, patch uint32) {
+	const reason = "remember behind which tunnel a sender is"
+	actions := []of.Action{
 		of.Learn{
 			Table: tunUnicast, Priority: 1, HardTimeout: 300, Cookie: Cookie,
 			Specs: []of.LearnSpec{
@@ -106,7 +118,16 @@ func (c *compiler) tunnelBase(br string) {
 			},
 		},
 		of.Output(patch),
-	}})
+	}
+	c.flow(br, reason, of.Flow{Table: tunLearn, Priority: 1, Actions: actions})
+	icmp6 := of.Match{etherType(typeIPv6), of.Num(of.IPProto, protoICMPv6)}
+	for _, announcement := range []of.Match{
+		{etherType(typeARP), of.HW(of.ARPTHA, broadcast)},
+		icmp6.With(of.Num(of.ICMPv6Type, routerAdvertisement)),
+		icmp6.With(of.Num(of.ICMPv6Type, neighborAdvertisement)),
+	} {
+		c.flow(br, reason, of.Flow{Table: tunLearn, Priority: 2, Match: announcement, Actions: actions})
+	}
 }
 
 func (c *compiler) physicalBase(br string) {
@@ -120,6 +141,8 @@ func (c *compiler) physicalBase(br string) {
 		c.after(patchRow{br, name, world.IntPatchName(br), false, nil})
 	}
 }
+
+var broadcast = of.MAC{255, 255, 255, 255, 255, 255}
 
 // physical lists the physical bridges that exist, sorted.
 func (c *compiler) physical() []string {
@@ -154,13 +177,13 @@ func (r bridgeRow) Add(tx *ovsdb.Tx, v *ovsdb.View) {
 	b := v.BridgeByName(r.name)
 	spec := ovsdb.BridgeSpec{
 		Name: r.name, DatapathType: r.s.DatapathType, Protocols: []string{"OpenFlow10", "OpenFlow13", "OpenFlow14"},
-		OtherConfig: map[string]string{"mac-table-size": strconv.Itoa(r.s.MACTableSize)},
+		OtherConfig: map[string]string{"mac-table-size": strconv.Itoa(r.s.MACTableSize), "disable-in-band": "true"},
 	}
 	if r.filters { // as the Python agent's firewall has them, which speaks to the bridge by itself
 		spec.Protocols = append(spec.Protocols, "OpenFlow11", "OpenFlow12")
 	}
 	if r.integration {
-		spec.OtherConfig["mcast-snooping-disable-flood-unregistered"] = "false"
+		spec.OtherConfig["mcast-snooping-disable-flood-unregistered"] = strconv.FormatBool(!r.s.IGMPFloodUnregistered)
 	}
 	if b == nil {
 		if r.create {
@@ -182,14 +205,11 @@ func (r bridgeRow) Add(tx *ovsdb.Tx, v *ovsdb.View) {
 	}
 }
 
-// snoopingFlood is what a patch of the integration bridge does with multicast that snooping has an eye on. Spelt as Python
-// spells it; the switch does not mind.
+// snoopingFlood is what a patch of the integration bridge does with multicast that snooping has an eye on.
 func (c *compiler) snoopingFlood() map[string]string {
-	value := "False"
-	if c.s.IGMPSnooping {
-		value = "True"
+	return map[string]string{
+		"mcast-snooping-flood": strconv.FormatBool(c.s.IGMPFlood), "mcast-snooping-flood-reports": strconv.FormatBool(c.s.IGMPFloodReports),
 	}
-	return map[string]string{"mcast-snooping-flood": value, "mcast-snooping-flood-reports": value}
 }
 
 // patchRow wants a patch port. With keep, one that is there is left as it is.

@@ -68,6 +68,8 @@ func TestSpoofedSenders(t *testing.T) {
 		{"CVE-2016-5363", "ARP under its own addresses", "dl_src=" + macOfA + ",arp,arp_spa=10.0.0.10,arp_sha=" + macOfA, true},
 		{"CVE-2016-5363", "ARP from another MAC", "dl_src=" + macOfB + ",arp,arp_spa=10.0.0.10", false},
 		{"CVE-2016-5363", "ARP for another address", "dl_src=" + macOfA + ",arp,arp_spa=10.0.0.11", false},
+		{"CVE-2016-5363", "RARP from its own MAC: what QEMU sends after a live migration", "dl_src=" + macOfA + ",rarp", true},
+		{"CVE-2016-5363", "RARP from another MAC", "dl_src=" + macOfB + ",rarp", false},
 		{"CVE-2016-5363", "no IP at all, from another MAC", "dl_src=" + macOfB + ",dl_type=0x88cc", false},
 		{"CVE-2016-5363", "a permitted ethertype from its own MAC", "dl_src=" + macOfA + ",dl_type=0x8863", true},
 		{"CVE-2016-5363", "a permitted ethertype from another MAC", "dl_src=" + macOfB + ",dl_type=0x8863", false},

@@ -66,6 +66,9 @@ func (c *compiler) filterBase(br string) {
 	c.flow(br, "what may leave a port, by ordinary switching", of.Flow{
 		Table: fwAcceptedNormal, Priority: 1, Actions: []of.Action{of.Output(of.PortNormal)},
 	})
+	if c.w.Config.EgressDirect {
+		c.flow(br, directReason, of.Flow{Table: intTransient, Priority: 2, Actions: []of.Action{of.To(fwAcceptedNormal)}})
+	}
 }
 
 // noServers drops what ports send as DHCP servers in fragments. The switch shows no ports of fragments, so that the flows of the
@@ -192,6 +195,8 @@ const (
 	neighborAdvertisement = 136
 )
 
+const permittedReason = "[securitygroup] permitted_ethertypes"
+
 // egress checks what the port sends before its rules are asked: under its own addresses, and not as a server that leads
 // others astray.
 func (f *filters) egress(own addresses) {
@@ -227,9 +232,14 @@ func (f *filters) egress(own addresses) {
 		f.add(fwBaseEgress, 65, address, of.Match{f.from(), f.port(), mac, etherType(of.EtherIPv6), ip}, track(fwRulesEgress))
 		f.add(fwBaseEgress, 80, lease, udp(of.EtherIPv6, 546, 547).With(mac, ip), of.To(fwAcceptOrIngress))
 	}
+	// The Python agent has this for MACs with an IPv4 address only. The announcement is about the MAC, whatever its addresses.
+	for _, mac := range own.macs {
+		f.add(fwBaseEgress, 95, "the hypervisor announces the port after a live migration",
+			of.Match{f.from(), f.port(), of.HW(of.EthSrc, hw(mac)), etherType(of.EtherRARP)}, of.To(fwAcceptedNormal))
+	}
 	for _, ether := range f.w.Config.PermittedEtherTypes {
 		for _, mac := range own.macs {
-			f.add(fwBaseEgress, 95, "[securitygroup] permitted_ethertypes",
+			f.add(fwBaseEgress, 95, permittedReason,
 				of.Match{f.from(), f.port(), of.HW(of.EthSrc, hw(mac)), etherType(uint64(ether))}, of.To(fwAcceptedNormal))
 		}
 	}
@@ -248,6 +258,9 @@ func (f *filters) egress(own addresses) {
 // ingress lets in what a host needs, and tracks the rest.
 func (f *filters) ingress() {
 	f.add(fwBaseIngress, 100, "ARP", of.Match{etherType(of.EtherARP), f.port()}, f.deliver())
+	for _, ether := range f.w.Config.PermittedEtherTypes {
+		f.add(fwBaseIngress, 100, permittedReason, of.Match{etherType(uint64(ether)), f.port()}, f.deliver())
+	}
 	for _, kind := range []uint64{listenerQuery, neighborSolicitation, neighborAdvertisement, routerAdvertisement} {
 		f.add(fwBaseIngress, 100, "IPv6 neighbours and routers", of.Match{
 			etherType(of.EtherIPv6), f.port(), of.Num(of.IPProto, of.ProtoICMPv6), of.Num(of.ICMPv6Type, kind),
@@ -295,6 +308,7 @@ func (f *filters) direct() {
 	}
 	mac := hw(f.p.VIF.MAC)
 	f.add(fwAcceptedNormal, 12, directReason, of.Match{of.HW(of.EthDst, mac), f.network()}, f.deliver())
+	f.add(fwAcceptedNormal, 12, directReason, of.Match{of.HW(of.EthDst, mac), of.VLAN(f.vlan)}, of.PopVLAN{}, f.deliver()) // from other bridges
 	if patch := f.wayOut(f.p.Wiring.Segment); patch != 0 {
 		f.add(fwAcceptedNormal, 10, directReason, of.Match{of.HW(of.EthSrc, mac), unicast(), f.network()},
 			of.PushVLAN(of.EtherVLAN), of.SetVLAN(f.vlan), of.Output(patch))

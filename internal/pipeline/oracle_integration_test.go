@@ -267,7 +267,7 @@ func (p *python) compare(t failer, c *cloud) {
 	}
 }
 
-// closed changes Python's flows as parity/accepted.md says under "Flows that differ on purpose". Which MACs
+// closed changes Python's flows as parity/accepted.md says under "Flows that differ on purpose" and "Lines of Neutron 21 that 29 has otherwise". Which MACs
 // a port has it takes from Python's own flows of ARP, IP and neighbour solicitations.
 func closed(t failer, c *cloud, theirs map[of.Key]of.Entry) map[of.Key]of.Entry {
 	own := map[of.Value]bool{}
@@ -329,6 +329,16 @@ func closed(t failer, c *cloud, theirs map[of.Key]of.Entry) map[of.Key]of.Entry 
 				g.Match = f.Match.With(of.FromPort(uint32(port.Value.Lo)), mac)
 				put(g)
 			}
+			put(of.Flow{ // since 23
+				Table: fwBaseIngress, Priority: 100, Cookie: Cookie, Match: f.Match, Actions: []of.Action{of.Output(uint32(port.Value.Lo))},
+			})
+		case f.Table == fwAcceptedNormal && f.Priority == 12:
+			put(f)
+			network, _ := f.Match.Lookup(regNetwork)
+			put(of.Flow{ // since 25
+				Table: f.Table, Priority: f.Priority, Cookie: Cookie, Match: of.Match{to, of.VLAN(uint16(network.Value.Lo))},
+				Actions: append([]of.Action{of.PopVLAN{}}, f.Actions...),
+			})
 		default:
 			put(f)
 			if f.Table == fwBaseEgress && kind.Value.Lo == neighborSolicitation { // advertisements come from the same addresses
@@ -341,6 +351,15 @@ func closed(t failer, c *cloud, theirs map[of.Key]of.Entry) map[of.Key]of.Entry 
 					put(g)
 				}
 			}
+		}
+	}
+	for from, all := range macs { // since 24
+		for mac := range all {
+			put(of.Flow{
+				Table: fwBaseEgress, Priority: 95, Cookie: Cookie,
+				Match:   of.Match{of.FromPort(uint32(from.Lo)), of.Num(regPort, from.Lo), mac, etherType(of.EtherRARP)},
+				Actions: []of.Action{of.To(fwAcceptedNormal)},
+			})
 		}
 	}
 	return out

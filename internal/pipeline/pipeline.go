@@ -126,6 +126,9 @@ type Settings struct {
 	TunnelChecksum  bool
 	TOS             string // empty, a number or "inherit"
 	IGMPSnooping    bool
+	// What becomes of multicast with IGMPSnooping: whether the other bridges get all of it (IGMPFlood) and the reports of receivers
+	// (IGMPFloodReports), and whether what nobody has registered for is flooded. The defaults are false, true, false.
+	IGMPFlood, IGMPFloodReports, IGMPFloodUnregistered bool
 }
 
 // compiler collects what one object wants.

@@ -10,7 +10,8 @@ const (
 	intMACSpoof  = 25
 	intLocal     = 30 // egress of local IPs
 	intLocalIP   = 31
-	intRateLimit = 59 // packets per second
+	intRateLimit = 58 // packets per second
+	intBandwidth = 59 // bits per second
 	intTransient = 60 // filters begin here; without filters, where switching happens
 	intDirect    = 61 // straight to a port of this host, without filters
 	intEgress    = 62
@@ -60,5 +61,6 @@ func tunnelTable(tunnelType string) uint8 {
 // Tables of the integration bridge that extensions send packets on to.
 const (
 	TableRateLimit = intRateLimit
+	TableBandwidth = intBandwidth
 	TableTransient = intTransient
 )

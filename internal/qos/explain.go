@@ -73,7 +73,11 @@ func (q *QoS) says(port string, r *neutron.QosRule) string {
 		if r.Direction == ingress {
 			return fmt.Sprintf("at least %d kbit/s to it, which only placement looks at", r.MinKbps)
 		}
-		return fmt.Sprintf("at least %d kbit/s from it on the uplinks", r.MinKbps)
+		text := fmt.Sprintf("at least %d kbit/s from it on the uplinks", r.MinKbps)
+		if !q.onUplinks(port) {
+			text += ", not enforced because its network is on none of them"
+		}
+		return text
 	case minimumRate:
 		return fmt.Sprintf("at least %d packets/s, which only placement looks at", r.MinKpps*si)
 	}

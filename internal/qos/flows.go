@@ -155,17 +155,17 @@ func (q *QoS) rateLimit(p *world.Port, rule *neutron.QosRule, direction string, 
 	}
 	want.Flow(br, reason, of.Flow{
 		Table: pipeline.TableRateLimit, Priority: 100, Match: match,
-		Actions: []of.Action{of.Meter(meter), of.GotoTable(pipeline.TableTransient)},
+		Actions: []of.Action{of.Meter(meter), of.GotoTable(pipeline.TableBandwidth)},
 	})
 }
 
 // meterKey is what a meter is for.
 type meterKey struct{ port, direction string }
 
-// keys are those under which the id of a meter stands in other_config of a port: Neutron 20 and 21, and later.
+// keys are those under which the id of a meter stands in other_config of a port: since Neutron 22, and that of 20 and 21.
 func (k meterKey) keys() [2]string {
 	key := k.port + "_" + k.direction
-	return [2]string{key, "pps_" + key}
+	return [2]string{"pps_" + key, key}
 }
 
 // number gives the meters of a port their ids, and takes them back. One that is written down on the port stays; another is

@@ -235,12 +235,16 @@ func (s *server) port(id string) neutron.Port {
 		}
 		return `"` + v + `"`
 	}
+	segment := fmt.Sprintf(`"network_type":"vlan","physical_network":"physnet1","segmentation_id":%d`, 100+len(f.Network))
+	if f.Network == "local" {
+		segment = `"network_type":"local"`
+	}
 	var p neutron.Port
 	data := fmt.Sprintf(`{"id":%q,"network_id":%q,"admin_state_up":%t,"device_owner":%q,"revision_number":%d,
 		"qos_policy_id":%s,"qos_network_policy_id":%s,
 		"bindings":[{"versioned_object.data":{"host":"hv1","status":"ACTIVE"}}],
-		"binding_levels":[{"versioned_object.data":{"segment":{"versioned_object.data":{"network_type":"vlan","physical_network":"physnet1","segmentation_id":%d}}}}]}`,
-		id, f.Network, f.Up, f.Owner, f.revision, text(f.Policy), text(s.networks[f.Network]), 100+len(f.Network))
+		"binding_levels":[{"versioned_object.data":{"segment":{"versioned_object.data":{%s}}}}]}`,
+		id, f.Network, f.Up, f.Owner, f.revision, text(f.Policy), text(s.networks[f.Network]), segment)
 	if err := json.Unmarshal([]byte(data), &p); err != nil {
 		panic(err)
 	}

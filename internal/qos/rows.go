@@ -81,7 +81,7 @@ func (r limitRow) noteMeters(tx *ovsdb.Tx, p *ovsdb.Port) {
 		case want != old:
 			tx.Port(r.port).MergeOtherConfig(map[string]string{keys[0]: want})
 		}
-		if later, ok := p.OtherConfig[keys[1]]; ok && later != want {
+		if earlier, ok := p.OtherConfig[keys[1]]; ok && earlier != want {
 			tx.Port(r.port).RemoveOtherConfig(keys[1])
 		}
 	}

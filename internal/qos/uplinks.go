@@ -17,14 +17,20 @@ type minimumClaim struct {
 	kbps   int
 }
 
-// minimum is what a port claims of the uplinks.
+// minimum is what a port claims of the uplinks. A network that is on none of them has nothing to claim.
 func (q *QoS) minimum(id string) minimumClaim {
 	rules, _, _ := q.rules(id)
 	rule := find(rules, minimumBandwidth, egress)
-	if rule == nil {
+	if rule == nil || !q.onUplinks(id) {
 		return minimumClaim{}
 	}
 	return minimumClaim{q.w.Port(id).VIF.OFPort, rule.MinKbps}
+}
+
+// onUplinks says whether a port's network is a physical one.
+func (q *QoS) onUplinks(id string) bool {
+	s := q.w.Segments.Get(q.w.Port(id).Wiring.Segment)
+	return s != nil && s.Physnet != ""
 }
 
 // hasUplinkQueues says whether a port has a queue on the uplinks, of this run or another.
