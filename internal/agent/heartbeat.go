@@ -29,7 +29,7 @@ func (a *Agent) sendReport(ctx context.Context) {
 	}
 	state := neutron.AgentState{
 		Binary: neutron.Binary, Host: a.cfg.Host, Topic: "N/A", AgentType: neutron.AgentType,
-		Configurations: a.cfg.Configurations, StartFlag: a.report.start,
+		Configurations: a.cfg.Configurations.For(a.versions), StartFlag: a.report.start,
 	}
 	state.Configurations.OVSCapabilities = capabilities(a.world.View.Capabilities())
 	a.extensions.AddState(&state.Configurations)

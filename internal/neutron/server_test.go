@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"strings"
 	"testing"
@@ -138,6 +139,14 @@ func TestReleases(t *testing.T) {
 		s := parseSpan(text)
 		if len(s) == 0 || s[0].number != want.first || s[len(s)-1].number != want.last || s.String() != text || PushesWhenTold(text) != want.told {
 			t.Errorf("%q: %q, pushes when told: %v", text, s, PushesWhenTold(text))
+		}
+	}
+	for _, r := range releases() {
+		for number := 17; number <= 29; number++ {
+			alike := maps.Equal(r.versions, releases()[number-17].versions)
+			if r.versions.Since(number) != (r.number >= number || alike) {
+				t.Errorf("objects of %d: since %d is %v", r.number, number, r.versions.Since(number))
+			}
 		}
 	}
 	if parseSpan("unknown") != nil || PushesWhenTold("") {

@@ -162,6 +162,17 @@ func (s *Server) probe(ctx context.Context, left span, seen bool) (span, error) 
 	}
 }
 
+// Since says whether these are the versions of a release, by its number, or of a later one. Releases with the same objects look alike.
+func (v Versions) Since(number int) bool {
+	_, since := span(releases()).at(number)
+	for kind, version := range since[0].versions {
+		if compareVersions(v[kind], version) < 0 {
+			return false
+		}
+	}
+	return true
+}
+
 func hasReports(version string) probe {
 	return func(ctx context.Context, s *Server) (bool, error) {
 		_, err := s.alive(ctx, version)
