@@ -299,6 +299,7 @@ func (a *Agent) event(ctx context.Context, e any) {
 	case registered:
 		a.repeats.forget("neutron-server does not answer, retrying")
 		a.versions, a.report.unheard = e.versions, neutron.PushesWhenTold(e.releases)
+		a.world.NewerTunnelNames = e.versions.Since(25)
 		a.log.Info("neutron-server answered", "release", e.releases, "waited", e.waited)
 		if len(e.removed) > 0 {
 			a.log.Info("queues of an earlier agent deleted", "queues", len(e.removed))

@@ -85,6 +85,7 @@ func (a *Agent) Tunnels(ctx context.Context) ([]inspect.Tunnel, error) {
 	}
 	type copied struct {
 		endpoint world.Endpoint
+		name     string
 		there    bool
 		ofport   uint32
 		err      string
@@ -92,8 +93,8 @@ func (a *Agent) Tunnels(ctx context.Context) ([]inspect.Tunnel, error) {
 	var all []copied
 	err = a.ask(ctx, func() {
 		for _, e := range a.world.Tunnels.WantedEndpoints() {
-			c := copied{endpoint: e}
-			if i := a.world.View.InterfaceByName(world.TunnelName(e)); i != nil {
+			c := copied{endpoint: e, name: a.world.TunnelName(e)}
+			if i := a.world.View.InterfaceByName(c.name); i != nil {
 				c.there, c.err, c.ofport = true, i.Error, a.world.OFPort(i.Name)
 			}
 			all = append(all, c)
@@ -104,9 +105,9 @@ func (a *Agent) Tunnels(ctx context.Context) ([]inspect.Tunnel, error) {
 	for i, c := range all {
 		e := c.endpoint
 		out[i] = inspect.Tunnel{
-			Name: world.TunnelName(e), Type: e.Type, Remote: e.IP.String(), OFPort: c.ofport, Error: c.err, State: "up",
+			Name: c.name, Type: e.Type, Remote: e.IP.String(), OFPort: c.ofport, Error: c.err, State: "up",
 			Networks: append(uses[e], uses[world.Endpoint{Type: e.Type}]...),
-			Counters: counters(world.TunnelName(e)),
+			Counters: counters(c.name),
 		}
 		switch {
 		case !c.there:
