@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/dataplane"
@@ -170,7 +171,7 @@ func (a *Agent) counted(err error) {
 func (a *Agent) noteBroker(e messaging.Event) {
 	switch e := e.(type) {
 	case messaging.Connected:
-		found(&a.seen.broker, e.Addr)
+		found(&a.seen.broker, strings.TrimSuffix(e.Addr+", "+inspect.Printable(e.Broker), ", "))
 	case messaging.Disconnected:
 		gone(&a.seen.broker, e.Err)
 	case messaging.ConnectFailed:
