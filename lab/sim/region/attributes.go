@@ -24,7 +24,11 @@ func (n *Network) attributes() fields {
 		}
 		segments = append(segments, one)
 	}
-	if len(segments) > 1 {
+	switch len(segments) {
+	case 0: // a network that was put, and is known by its id alone
+		return f
+	case 1:
+	default:
 		f["segments"] = segments
 		return f
 	}
