@@ -23,6 +23,7 @@ import (
 
 // flowsFlags are the flags of `patchbay flows`.
 type flowsFlags struct {
+	Notes  io.Writer // for sentences beside the flows; nil: nowhere
 	Target string
 	Kind   string
 	Tables []string
@@ -59,6 +60,7 @@ missing, different, stale or foreign.`,
 				ask := askFlags{Socket: f.Socket}
 				return runWhy(ctx, cmd.OutOrStdout(), ask.client(), args[0], f)
 			}
+			f.Notes = cmd.ErrOrStderr()
 			return runFlows(ctx, cmd.OutOrStdout(), args[0], f)
 		},
 	}
@@ -73,7 +75,7 @@ missing, different, stale or foreign.`,
 	fl.BoolVar(&f.Why, "why", false, "")
 	_ = fl.MarkHidden("why") // its former name
 	fl.StringVar(&f.Socket, "socket", "", "socket of the agent, for --owner")
-	fl.BoolVarP(&f.Watch, "watch", "w", false, "show changes as they happen (Open vSwitch 3.0 or later)")
+	fl.BoolVarP(&f.Watch, "watch", "w", false, "show changes as they happen; with Open vSwitch before 3.0 by comparing flows every second")
 	return cmd
 }
 
@@ -81,7 +83,10 @@ missing, different, stale or foreign.`,
 const flowTimeout = 20 * time.Second
 
 func runFlows(ctx context.Context, out io.Writer, bridge string, f flowsFlags) error {
-	v := flowView{out: out, json: f.JSON, text: f.Text}
+	v := flowView{out: out, notes: f.Notes, json: f.JSON, text: f.Text}
+	if v.notes == nil {
+		v.notes = io.Discard
+	}
 	if err := v.name(bridge, f.Kind); err != nil {
 		return err
 	}
@@ -110,7 +115,7 @@ func runFlows(ctx context.Context, out io.Writer, bridge string, f flowsFlags) e
 		return err
 	}
 	if f.Watch {
-		return v.watch(ctx, c)
+		return v.watch(ctx, c, list)
 	}
 	list = slices.DeleteFunc(list, func(l flowLine) bool { return !v.selects(&l) })
 	if v.json {
@@ -202,15 +207,23 @@ func (v *flowView) read(ctx context.Context, c *openflow.Conn, refine bool) ([]f
 	return list, nil
 }
 
-// watch prints changes until ctx or the connection ends.
-func (v *flowView) watch(ctx context.Context, c *openflow.Conn) error {
+// comparePause separates two dumps of flows that are compared.
+const comparePause = time.Second
+
+// watch prints changes until ctx or the connection ends. A switch that does not report changes is read again and again.
+func (v *flowView) watch(ctx context.Context, c *openflow.Conn, have []flowLine) error {
 	// One table is left to the switch to select; several are selected here.
 	fl := openflow.Filter{Table: openflow.AllTables}
 	if len(v.tables) == 1 {
 		fl.Table = v.tables[0]
 	}
-	if err := c.Monitor(ctx, 1, fl, false); err != nil {
-		return fmt.Errorf("the switch does not report changes of flows: %w", err)
+	var refused *openflow.Error
+	switch err := c.Monitor(ctx, 1, fl, false); {
+	case errors.As(err, &refused):
+		fmt.Fprintln(v.notes, "The switch does not report changes of flows, as Open vSwitch does since 3.0: flows are compared every second, and what comes and goes in between is not seen.")
+		return v.compare(ctx, c, have)
+	case err != nil:
+		return fmt.Errorf("watching flows: %w", err)
 	}
 	for {
 		select {
@@ -225,6 +238,55 @@ func (v *flowView) watch(ctx context.Context, c *openflow.Conn) error {
 			}
 		}
 	}
+}
+
+// compare prints what is different from one dump to the next.
+func (v *flowView) compare(ctx context.Context, c *openflow.Conn, have []flowLine) error {
+	for pause(ctx, comparePause); ctx.Err() == nil; pause(ctx, comparePause) {
+		now, err := v.read(ctx, c, false)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := v.event(&openflow.MonitorUpdate{Updates: changesOf(have, now)}, time.Now()); err != nil {
+			return err
+		}
+		have = now
+	}
+	return nil
+}
+
+// changesOf lists what has to happen to the flows of one dump to become those of another. Both are in the order of their keys.
+func changesOf(before, after []flowLine) []openflow.FlowUpdate {
+	var out []openflow.FlowUpdate
+	for len(before)+len(after) > 0 {
+		order := 0
+		switch {
+		case len(before) == 0:
+			order = 1
+		case len(after) == 0:
+			order = -1
+		default:
+			order = before[0].entry.Key().Compare(after[0].entry.Key())
+		}
+		switch {
+		case order < 0:
+			out = append(out, openflow.FlowUpdate{Event: openflow.FlowDeleted, Entry: before[0].entry})
+		case order > 0:
+			out = append(out, openflow.FlowUpdate{Event: openflow.FlowAdded, Entry: after[0].entry})
+		case before[0].entry != after[0].entry:
+			out = append(out, openflow.FlowUpdate{Event: openflow.FlowModified, Entry: after[0].entry})
+		}
+		if order <= 0 {
+			before = before[1:]
+		}
+		if order >= 0 {
+			after = after[1:]
+		}
+	}
+	return out
 }
 
 // event prints a change.

@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -141,5 +142,34 @@ func TestFlowsWatch(t *testing.T) {
 	}
 	if err := v.event(openflow.EventsLost{}, now); err == nil {
 		t.Error("a loss is no error")
+	}
+}
+
+// A switch without a flow monitor, as of Open vSwitch before 3.0, is read again and again.
+func TestFlowsWatchByComparing(t *testing.T) {
+	lines := func(texts ...string) (list []flowLine) {
+		for _, text := range texts {
+			list = append(list, newFlowLine(openflowtest.Entry(t, text)))
+		}
+		slices.SortFunc(list, func(a, b flowLine) int { return a.entry.Key().Compare(b.entry.Key()) })
+		return list
+	}
+	const stays, goes, comes = "table=0,priority=1,in_port=1,actions=drop", "table=0,priority=2,actions=drop", "table=71,priority=3,actions=drop"
+	before, after := lines(stays, goes, "table=60,priority=5,actions=drop"), lines("table=60,priority=5,actions=NORMAL", comes, stays)
+	var got []string
+	for _, u := range changesOf(before, after) {
+		got = append(got, u.Event.String()+" "+u.Entry.String())
+	}
+	want := []string{
+		"deleted " + openflowtest.Entry(t, goes).String(), "modified " + openflowtest.Entry(t, "table=60,priority=5,actions=NORMAL").String(),
+		"added " + openflowtest.Entry(t, comes).String(),
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if len(changesOf(before, before)) > 0 || len(changesOf(nil, after)) != 3 || len(changesOf(before, nil)) != 3 {
+		t.Error("nothing is something")
 	}
 }

@@ -20,6 +20,7 @@ import (
 // flowView prints flows: which, and with what names.
 type flowView struct {
 	out    io.Writer
+	notes  io.Writer // for what is not part of the answer
 	json   bool
 	kind   tables.Kind
 	tables []uint8

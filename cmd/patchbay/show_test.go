@@ -122,7 +122,7 @@ func TestStatusText(t *testing.T) {
 agent     patchbay 1.2.3, pid 4711  up 1 h 15 min
 switch    Open vSwitch 3.1.0        for 1 h 15 min
 broker    DOWN: connection refused  since 1 min 30 s
-server    zed                       for 1 h 14 min
+server    Neutron zed               for 1 h 14 min
 firewall  openvswitch               
 ports     12 wired, 1 dead          
 

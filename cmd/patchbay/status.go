@@ -25,6 +25,7 @@ func newStatusCommand() *cobra.Command {
 		Use:   "status",
 		Short: "Say whether the agent is in sync, and if not, why",
 		Long: `Say whether the agent is in sync, and if not, why: what it waits for, what is pending, the last errors.
+It names the releases of the switch, the broker and the server as far as they are known, and what they limit.
 While the agent is making changes the command asks again, for at most --wait.
 
 An agent can be in sync although neutron-server has sent no forwarding entries for a network: the ports of this host are
@@ -42,7 +43,10 @@ Exit status:
 				return err
 			}
 			if f.JSON {
-				err = writeJSON(cmd.OutOrStdout(), s)
+				err = writeJSON(cmd.OutOrStdout(), struct {
+					inspect.Status
+					Limits []string `json:"limits,omitempty"`
+				}{s, limits(&s)})
 			} else {
 				writeStatus(cmd.OutOrStdout(), &s, time.Now())
 			}
@@ -98,7 +102,11 @@ func writeStatus(out io.Writer, s *inspect.Status, now time.Time) {
 	fmt.Fprintf(w, "agent\tpatchbay %s, pid %d\tup %s\n", s.Version, s.PID, ago(s.Started, now))
 	writePeer(w, "switch", s.Switch, now)
 	writePeer(w, "broker", s.Broker, now)
-	writePeer(w, "server", s.Server, now)
+	server := s.Server
+	if server.Detail != "" {
+		server.Detail = "Neutron " + server.Detail
+	}
+	writePeer(w, "server", server, now)
 	fmt.Fprintf(w, "firewall\t%s\t\n", s.Firewall)
 	fmt.Fprintf(w, "ports\t%s\t\n", states(s.Ports))
 	p := s.Pending
@@ -109,6 +117,9 @@ func writeStatus(out io.Writer, s *inspect.Status, now time.Time) {
 		fmt.Fprintln(w, "snapshot\tsome ports are wired from the snapshot: the server has not confirmed them yet\t")
 	}
 	_ = w.Flush()
+	if list := limits(s); len(list) > 0 {
+		fmt.Fprintf(out, "\nlimited by these releases:\n  %s\n", strings.Join(list, "\n  "))
+	}
 	writeHeld(out, s.Held, now)
 	fmt.Fprintln(out)
 	writeBridges(out, s.Bridges)

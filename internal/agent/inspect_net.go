@@ -86,6 +86,7 @@ func (a *Agent) Tunnels(ctx context.Context) ([]inspect.Tunnel, error) {
 	}
 	type copied struct {
 		endpoint world.Endpoint
+		name     string
 		there    bool
 		ofport   uint32
 		err      string
@@ -94,8 +95,8 @@ func (a *Agent) Tunnels(ctx context.Context) ([]inspect.Tunnel, error) {
 	err = a.ask(ctx, func(v core.View) {
 		w := v.World()
 		for _, e := range w.Tunnels.WantedEndpoints() {
-			c := copied{endpoint: e}
-			if i := w.View.InterfaceByName(world.TunnelName(e)); i != nil {
+			c := copied{endpoint: e, name: w.TunnelName(e)}
+			if i := w.View.InterfaceByName(c.name); i != nil {
 				c.there, c.err, c.ofport = true, i.Error, w.OFPort(i.Name)
 			}
 			all = append(all, c)
@@ -106,9 +107,9 @@ func (a *Agent) Tunnels(ctx context.Context) ([]inspect.Tunnel, error) {
 	for i, c := range all {
 		e := c.endpoint
 		out[i] = inspect.Tunnel{
-			Name: world.TunnelName(e), Type: e.Type, Remote: e.IP.String(), OFPort: c.ofport, Error: c.err, State: "up",
+			Name: c.name, Type: e.Type, Remote: e.IP.String(), OFPort: c.ofport, Error: c.err, State: "up",
 			Networks: append(uses[e], uses[world.Endpoint{Type: e.Type}]...),
-			Counters: counters(world.TunnelName(e)),
+			Counters: counters(c.name),
 		}
 		switch {
 		case !c.there:

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"os"
@@ -48,9 +49,13 @@ func configurations(o *options.Options, hypervisor string) neutron.Configuration
 	}
 	for _, m := range o.OVS.BridgeMappings {
 		c.BridgeMappings[m.Physnet] = m.Bridge
-		c.RPHypervisors[m.Bridge] = hypervisor
-		if h, ok := o.OVS.Placement.Hypervisors[m.Bridge]; ok {
-			c.RPHypervisors[m.Bridge] = h
+		c.RPHypervisors[m.Bridge] = cmp.Or(o.OVS.Placement.Hypervisors[m.Bridge], hypervisor)
+	}
+	if tunnelled := o.ML2.TunnelledNetworkRPName; tunnelled != "" {
+		named := o.OVS.Placement.Hypervisors[tunnelled]
+		c.RPHypervisors[tunnelled] = cmp.Or(named, hypervisor)
+		if _, counted := o.OVS.Placement.Bandwidths[tunnelled]; named == "" && !counted {
+			c.ImpliedRP = tunnelled
 		}
 	}
 	for name, r := range o.OVS.Placement.PacketRates {

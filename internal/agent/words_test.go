@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
+	sim "github.com/patchbay-sdn/patchbay/lab/sim/region"
 )
 
 // TestHypervisors: who is said to have a bridge's bandwidth.
@@ -36,6 +37,24 @@ resource_provider_inventory_defaults = allocation_ratio:1.5,min_unit:2
 	}
 	if len(c.RPPacketsWithoutDirection) != 1 || c.TunnelingIP != nil {
 		t.Errorf("%+v", c)
+	}
+	for text, want := range map[string][2]string{ // with the objects of 21, and of 26
+		"": {"", "machine"}, "[ml2]\ntunnelled_network_rp_name =\n": {"", ""},
+		"[ovs]\nresource_provider_hypervisors = rp_tunnelled:named\n":        {"named", "named"},
+		"[ovs]\nresource_provider_bandwidths = rp_tunnelled:1000:1000\n":     {"machine", "machine"},
+		"[ovs]\nresource_provider_default_hypervisor = default\n":            {"", "default"},
+		"[ml2]\ntunnelled_network_rp_name = tun\n[ovs]\nlocal_ip = 10.0.0.1": {"", ""},
+	} {
+		c := configurations(load(t, text), "machine")
+		for i, release := range []int{21, 26} {
+			_, v, err := neutron.Negotiate(t.Context(), neutron.NewServer(sim.New(sim.Config{Release: release}).Join("hv1", nil), "hv1"))
+			if got := c.For(v).RPHypervisors["rp_tunnelled"]; err != nil || got != want[i] {
+				t.Errorf("%q for release %d: %q, want %q, %v", text, release, got, want[i], err)
+			}
+		}
+		if name := c.ImpliedRP; name != "" && c.RPHypervisors[name] == "" {
+			t.Errorf("%q: the options' own value has changed: %v", text, c.RPHypervisors)
+		}
 	}
 	if c := configurations(load(t, "[ovs]\nbridge_mappings = p1:br-1\n"), "machine"); c.RPHypervisors["br-1"] != "machine" || c.TunnelTypes == nil || c.Extensions == nil {
 		t.Errorf("%+v", c)

@@ -51,3 +51,22 @@ func TestReadAll(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
+
+// A minor version adds fields. Of one that nobody knows yet what is known is taken, nested objects included.
+func TestDecodeLaterVersions(t *testing.T) {
+	for _, version := range []string{"1.5", "1.7", "1.8", "1.9", "1.10", "1.11", "1.99"} {
+		p := Primitive{Name: "Port", Version: version, Data: []byte(`{"id":"p","pvlan_type":"community","pvlan_community":"a","trusted":null,
+			"hardware_offload_type":"switchdev","from_the_future":{"versioned_object.name":"X","versioned_object.data":{"id":"q"}},
+			"binding_levels":[{"versioned_object.name":"PortBindingLevel","versioned_object.version":"9.9","versioned_object.data":
+			{"host":"h","level":0,"new":1,"segment":{"versioned_object.name":"NetworkSegment","versioned_object.data":{"network_type":"vxlan","segmentation_id":7}}}}]}`)}
+		var port Port
+		if err := p.Decode(KindPort, &port); err != nil || port.ID != "p" || *port.BindingLevels[0].Segment.Value.SegmentationID != 7 {
+			t.Errorf("Port %s: %+v, %v", version, port, err)
+		}
+	}
+	var n Network
+	later := Primitive{Name: "Network", Version: "1.3", Data: []byte(`{"id":"n","qinq":true,"pvlan":true,"mtu":1450}`)}
+	if err := later.Decode(KindNetwork, &n); err != nil || n.ID != "n" || n.MTU != 1450 {
+		t.Errorf("Network 1.3: %+v, %v", n, err)
+	}
+}

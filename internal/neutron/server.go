@@ -73,11 +73,16 @@ func (s *Server) BulkPull(ctx context.Context, v Versions, kind Kind, filter map
 	return s.bulkPull(ctx, kind, version, filter)
 }
 
+// ownVersion asks for objects in the version that the server has them in.
+const ownVersion = ""
+
 func (s *Server) bulkPull(ctx context.Context, kind Kind, version string, filter map[string]any) ([]Primitive, error) {
+	args := map[string]any{"resource_type": kind, "version": version, "filter_kwargs": filter}
+	if version == ownVersion {
+		args["version"] = nil
+	}
 	var objects primitives
-	err := s.plugin(ctx, "1.1", "bulk_pull", map[string]any{
-		"resource_type": kind, "version": version, "filter_kwargs": filter,
-	}, &objects)
+	err := s.plugin(ctx, "1.1", "bulk_pull", args, &objects)
 	return objects, err
 }
 

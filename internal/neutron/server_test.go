@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"strings"
 	"testing"
@@ -35,33 +36,124 @@ func (c *counting) Call(ctx context.Context, t messaging.Target, method string, 
 	return err
 }
 
+// furnish puts into a region what most have: an external network with a subnet and a DHCP port, or a shared one with nothing on it. An empty one has nothing.
+func furnish(t *testing.T, region *sim.Region, sort string) {
+	t.Helper()
+	yes, project := true, "admin"
+	spec := sim.NetworkSpec{Project: &project}
+	switch sort {
+	case "external":
+		spec.External = &yes
+	case "shared":
+		spec.Shared = &yes
+	default:
+		return
+	}
+	n, err := region.CreateNetwork(t.Context(), spec)
+	if sort == "shared" && err == nil {
+		return
+	}
+	if err == nil {
+		_, err = region.CreateSubnet(t.Context(), sim.SubnetSpec{NetworkID: n.ID, CIDR: netip.MustParsePrefix("192.0.2.0/24")})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	region.Put("Port", map[string]any{"id": "dhcp", "network_id": n.ID, "device_owner": "network:dhcp"})
+}
+
+// The release is told by what the server has, with few questions, and fewer that it refuses. Never is a version newer than the server's.
 func TestNegotiate(t *testing.T) {
 	for _, c := range []struct {
-		release  int
-		releases string
-		refused  int
+		release                 int
+		empty, shared, external string // what is found out in an empty region, in one with an empty shared network, and one with an external network
+		refused, spared         int    // questions that the server refuses at most, in the one and in the others
 	}{
-		{17, "17", 3}, {18, "18", 2}, {19, "19", 1}, {20, "20", 2}, {21, "21 to 22", 1}, {22, "21 to 22", 1}, {23, "23 to 26", 1}, {24, "23 to 26", 1},
-		{25, "23 to 26", 1}, {26, "23 to 26", 1}, {27, "27 or later", 0}, {28, "27 or later", 0}, {29, "27 or later", 0},
+		{17, "17", "17", "17", 2, 0}, {18, "18", "18", "18", 2, 1}, {19, "19", "19", "19", 1, 0}, {20, "20", "20", "20", 2, 1},
+		{21, "21 to 22", "21 to 23", "21 to 22", 1, 0}, {22, "21 to 22", "21 to 23", "21 to 22", 1, 0}, {23, "23 to 26", "21 to 23", "23", 1, 0},
+		{24, "23 to 26", "24 to 25", "24", 1, 0}, {25, "23 to 26", "24 to 25", "25", 1, 0}, {26, "23 to 26", "26 to 28", "26 to 28", 1, 0},
+		{27, "27 or later", "26 to 28", "26 to 28", 0, 0}, {28, "27 or later", "26 to 28", "26 to 28", 0, 0},
+		{29, "27 or later", "29 or later", "29 or later", 0, 0},
 	} {
-		t.Run(fmt.Sprint(c.release), func(t *testing.T) {
-			region := sim.New(sim.Config{Release: c.release})
-			server := &counting{Caller: region.Join("hv1", nil)}
-			releases, v, err := Negotiate(t.Context(), NewServer(server, "hv1"))
-			if err != nil || releases != c.releases || server.calls > 3 || server.refused > c.refused {
-				t.Errorf("got %q, %d calls, %d refused, %v", releases, server.calls, server.refused, err)
-			}
-			same := true
-			for kind, own := range region.Versions() {
-				if sim.Older(own, v[Kind(kind)]) {
-					t.Errorf("%s %s is newer than the server's own %s: it could tell nobody about one", kind, v[Kind(kind)], own)
+		for _, sort := range []string{"empty", "external", "shared"} {
+			t.Run(fmt.Sprint(c.release, " ", sort), func(t *testing.T) {
+				region := sim.New(sim.Config{Release: c.release})
+				furnish(t, region, sort)
+				want, refused := map[string]string{"empty": c.empty, "shared": c.shared, "external": c.external}[sort], c.spared
+				if sort == "empty" {
+					refused = c.refused
 				}
-				same = same && own == v[Kind(kind)]
+				server := &counting{Caller: region.Join("hv1", nil)}
+				releases, v, err := Negotiate(t.Context(), NewServer(server, "hv1"))
+				if err != nil || releases != want || server.calls > 7 || server.refused > refused {
+					t.Errorf("got %q, %d calls, %d refused, %v", releases, server.calls, server.refused, err)
+				}
+				same := true
+				for kind, own := range region.Versions() {
+					if sim.Older(own, v[Kind(kind)]) {
+						t.Errorf("%s %s is newer than the server's own %s: it could tell nobody about one", kind, v[Kind(kind)], own)
+					}
+					same = same && own == v[Kind(kind)]
+				}
+				if !same && (sort == "external" || !PushesWhenTold(releases)) {
+					t.Errorf("the server's own versions are %v, asked for are %v", region.Versions(), v)
+				}
+			})
+		}
+	}
+}
+
+// future is a server of a release that does not exist yet: its networks have a version that nobody knows.
+type future struct{ Caller }
+
+// Call implements Caller.
+func (f future) Call(ctx context.Context, t messaging.Target, method string, args, result any) error {
+	err := f.Caller.Call(ctx, t, method, args, result)
+	if found, ok := result.(*primitives); ok {
+		for i := range *found {
+			if (*found)[i].Name == string(KindNetwork) {
+				(*found)[i].Version = "1.12"
 			}
-			if !same && !PushesWhenTold(releases) {
-				t.Errorf("the server's own versions are %v, and it is not known that it pushes %v only when told", region.Versions(), v)
+		}
+	}
+	return err
+}
+
+func TestNegotiateWithLaterReleases(t *testing.T) {
+	region := sim.New(sim.Config{Release: 29})
+	furnish(t, region, "external")
+	releases, v, err := Negotiate(t.Context(), NewServer(future{region.Join("hv1", nil)}, "hv1"))
+	if err != nil || releases != "29 or later" || v[KindNetwork] != "1.12" || v[KindPort] != "1.11" || !PushesWhenTold(releases) {
+		t.Errorf("%q, Network %s, Port %s, %v", releases, v[KindNetwork], v[KindPort], err)
+	}
+}
+
+func TestReleases(t *testing.T) {
+	for text, want := range map[string]struct {
+		first, last int
+		told        bool
+	}{
+		"17": {17, 17, false}, "21 to 22": {21, 22, false}, "21 to 23": {21, 23, true}, "23 to 26": {23, 26, true}, "26 to 28": {26, 28, false},
+		"27 or later": {27, 29, true}, "29 or later": {29, 29, true},
+	} {
+		s := parseSpan(text)
+		if len(s) == 0 || s[0].number != want.first || s[len(s)-1].number != want.last || s.String() != text || PushesWhenTold(text) != want.told {
+			t.Errorf("%q: %q, pushes when told: %v", text, s, PushesWhenTold(text))
+		}
+	}
+	for _, r := range releases() {
+		for number := 17; number <= 29; number++ {
+			alike := maps.Equal(r.versions, releases()[number-17].versions)
+			if r.versions.Since(number) != (r.number >= number || alike) {
+				t.Errorf("objects of %d: since %d is %v", r.number, number, r.versions.Since(number))
 			}
-		})
+		}
+	}
+	if parseSpan("unknown") != nil || PushesWhenTold("") {
+		t.Error("nonsense is a release")
+	}
+	if compareVersions("1.9", "1.10") >= 0 || compareVersions("2.0", "1.10") <= 0 || compareVersions("", "1.0") >= 0 {
+		t.Error("versions are in a wrong order")
 	}
 }
 
@@ -82,15 +174,9 @@ func TestVersionsOfRelease21AreThePythonAgents(t *testing.T) {
 			}
 		}
 	}
-	for _, g := range generations() {
-		if g.Releases == "21 to 22" {
-			if diff := cmp.Diff(reported, g.Versions); diff != "" {
-				t.Errorf("differs from what the Python agent reports (-python +ours):\n%s", diff)
-			}
-			return
-		}
+	if diff := cmp.Diff(reported, parseSpan("21")[0].versions); diff != "" {
+		t.Errorf("differs from what the Python agent reports (-python +ours):\n%s", diff)
 	}
-	t.Fatal("no generation for release 21")
 }
 
 func TestNegotiateFailure(t *testing.T) {

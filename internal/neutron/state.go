@@ -4,6 +4,7 @@ package neutron
 
 import (
 	"bytes"
+	"maps"
 	"strconv"
 )
 
@@ -62,6 +63,18 @@ type Configurations struct {
 	RPPacketsWithDirection     map[string]DirectedRate      `json:"resource_provider_packet_processing_with_direction"`
 	RPPacketsWithoutDirection  map[string]map[string]*int64 `json:"resource_provider_packet_processing_without_direction"`
 	RPPacketsInventoryDefaults Inventory                    `json:"resource_provider_packet_processing_inventory_defaults"`
+	// ImpliedRP is the resource provider of tunnelled networks, when it stands in RPHypervisors although no option mentions it.
+	ImpliedRP string `json:"-"`
+}
+
+// For is the part as agents of the server's release report it. The provider of tunnelled networks came with release 22, whose objects
+// are those of 21: a server with these hears of it when an option mentions it.
+func (c Configurations) For(v Versions) Configurations {
+	if c.ImpliedRP != "" && !v.Since(23) {
+		c.RPHypervisors = maps.Clone(c.RPHypervisors)
+		delete(c.RPHypervisors, c.ImpliedRP)
+	}
+	return c
 }
 
 // Capabilities is what the switch says it can do.

@@ -3,10 +3,12 @@
 package neutron
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
@@ -46,51 +48,139 @@ func (v Versions) Topic(k Kind) (string, bool) {
 	return "neutron-vo-" + string(k) + "-" + version, ok
 }
 
-// generation is a run of releases that look the same from outside and share object versions; where they do not share
-// one, the lowest of the run stands here, because a version newer than the server's breaks its pushes to every agent.
-type generation struct {
-	// Releases names the run for logs: the first and last major release of it.
-	Releases string
-	Versions Versions
-	// newer: some servers of the run have newer objects than these.
-	newer bool
-	// known finds out, without side effects, whether the server is at least of this generation. Every server is at
-	// least of the oldest, which has none.
-	known func(ctx context.Context, s *Server) (bool, error)
-}
-
-// Negotiate finds the newest object versions that the server certainly has.
+// Negotiate finds the newest object versions that the server certainly has, and the releases that it may be of.
 //
-// The server cannot be asked. An object version can only be tried on an object that exists, and a fresh cloud has none,
-// so the release is told by the RPC surface: which interface versions and which kinds of object the server knows. A
-// question that the server refuses costs it a traceback in its log, and after a rolling restart every host asks, so the
-// generations are searched by halving: three questions, of which a server since release 21 refuses one at most.
+// The server cannot be asked for its release. But an object that is pulled in no particular version comes in the server's own, and
+// every release answers that. A region of any size has an external or a shared network, which leads to objects of other kinds.
+// What they leave open, and everything in a region without such a network, is told by the RPC surface: which interface versions
+// and which kinds of object the server knows. A question that the server refuses costs it a traceback in its log, and after a rolling
+// restart every host asks, so that these questions halve what is left. Whoever has seen objects does not ask for the version of the
+// reports: no object that an agent consumes depends on it, but for Port 1.8 of release 23.
 func Negotiate(ctx context.Context, s *Server) (releases string, v Versions, err error) {
-	all := generations()
-	newest, oldest := 0, len(all)-1 // the answer lies between them, both included
-	for newest < oldest {
-		middle := (newest + oldest) / 2
-		known, err := all[middle].known(ctx, s)
-		if err != nil {
-			return "", nil, fmt.Errorf("finding out the server's release: %w", err)
-		}
-		if known {
-			oldest = middle
-		} else {
-			newest = middle + 1
+	left, own, err := s.look(ctx)
+	if err == nil {
+		left, err = s.probe(ctx, left, len(own) > 0)
+	}
+	if err != nil {
+		return "", nil, fmt.Errorf("finding out the server's release: %w", err)
+	}
+	v = left[0].versions.with(nil)
+	for kind, version := range own {
+		// Minor versions are compatible: of a newer one than this program knows, it takes what it understands.
+		if strings.HasPrefix(version, "1.") && compareVersions(v[kind], version) < 0 {
+			v[kind] = version
 		}
 	}
-	return all[newest].Releases, all[newest].Versions, nil
+	return left.String(), v, nil
 }
 
-func hasReports(version string) func(context.Context, *Server) (bool, error) {
+// look narrows the releases down by the versions of objects that exist, which it returns, too.
+func (s *Server) look(ctx context.Context) (span, Versions, error) {
+	left, own := span(releases()), Versions{}
+	network, project, err := s.anyNetwork(ctx)
+	if err != nil || network == "" {
+		return left, own, err
+	}
+	for _, look := range []struct {
+		kind   Kind
+		filter map[string]any // finds few objects in any region
+	}{
+		{KindNetwork, map[string]any{"id": []string{network}}},
+		{KindSecurityGroup, map[string]any{"project_id": []string{project}, "name": []string{"default"}}},
+		{KindSubnet, map[string]any{"network_id": []string{network}}},
+		{KindPort, map[string]any{"network_id": []string{network}, "device_owner": []string{"network:dhcp"}}},
+	} {
+		if !left.tells(look.kind) {
+			continue
+		}
+		objects, err := s.bulkPull(ctx, look.kind, ownVersion, look.filter)
+		if err := unlessRefused(err); err != nil {
+			return nil, nil, err
+		}
+		if len(objects) > 0 {
+			own[look.kind] = objects[0].Version
+			left = left.with(look.kind, objects[0].Version)
+		}
+	}
+	return left, own, nil
+}
+
+// anyNetwork finds a network that has to do with nothing on this host, and its project. There are few of the two sorts, and one in most regions.
+func (s *Server) anyNetwork(ctx context.Context) (id, project string, err error) {
+	for _, sort := range []string{"router:external", "shared"} {
+		var networks []struct {
+			ID      string `json:"id"`
+			Project string `json:"project_id"`
+			Tenant  string `json:"tenant_id"` // the name of it that Neutron gives up
+		}
+		err := s.plugin(ctx, "1.7", "get_networks", map[string]any{
+			"filters": map[string]any{sort: []bool{true}}, "fields": []string{"id", "project_id", "tenant_id"},
+		}, &networks)
+		if err := unlessRefused(err); err != nil {
+			return "", "", err
+		}
+		if len(networks) > 0 {
+			return networks[0].ID, cmp.Or(networks[0].Project, networks[0].Tenant), nil
+		}
+	}
+	return "", "", nil
+}
+
+// unlessRefused passes on that a server did not answer. What it answers with an error is something that it cannot tell.
+func unlessRefused(err error) error {
+	var remote *messaging.RemoteError
+	if errors.As(err, &remote) {
+		return nil
+	}
+	return err
+}
+
+// probe is a question about the RPC surface, without side effects.
+type probe func(ctx context.Context, s *Server) (bool, error)
+
+// probe narrows releases down by questions, of which each halves those that are left.
+func (s *Server) probe(ctx context.Context, left span, seen bool) (span, error) {
+	for {
+		var cuts []release
+		for _, r := range left[1:] {
+			if r.first != nil && !(seen && r.number >= 23) && left.differ(r.number) {
+				cuts = append(cuts, r)
+			}
+		}
+		if len(cuts) == 0 {
+			return left, nil
+		}
+		cut := cuts[(len(cuts)-1)/2]
+		known, err := cut.first(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		before, since := left.at(cut.number)
+		if left = since; !known {
+			left = before
+		}
+	}
+}
+
+// Since says whether these are the versions of a release, by its number, or of a later one. Releases with the same objects look alike.
+func (v Versions) Since(number int) bool {
+	_, since := span(releases()).at(number)
+	for kind, version := range since[0].versions {
+		if compareVersions(v[kind], version) < 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func hasReports(version string) probe {
 	return func(ctx context.Context, s *Server) (bool, error) {
 		_, err := s.alive(ctx, version)
 		return supported(err)
 	}
 }
 
-func hasKind(k Kind, key string) func(context.Context, *Server) (bool, error) {
+func hasKind(k Kind, key string) probe {
 	return func(ctx context.Context, s *Server) (bool, error) {
 		// A value nobody has: the server looks it up by an indexed key and answers with an empty list.
 		_, err := s.bulkPull(ctx, k, "1.0", map[string]any{key: []string{Nobody}})
@@ -98,7 +188,7 @@ func hasKind(k Kind, key string) func(context.Context, *Server) (bool, error) {
 	}
 }
 
-func hasPlugin(version string) func(context.Context, *Server) (bool, error) {
+func hasPlugin(version string) probe {
 	return func(ctx context.Context, s *Server) (bool, error) {
 		_, err := s.updateDevices(ctx, version, DeviceUpdate{})
 		return supported(err)
@@ -121,45 +211,6 @@ func supported(err error) (bool, error) {
 // PushesWhenTold says whether a server of these releases, as [Negotiate] names them, may have newer objects than the versions
 // that were found. It pushes its own versions and those that agents have reported, so ours only from our first state report on.
 func PushesWhenTold(releases string) bool {
-	for _, g := range generations() {
-		if g.Releases == releases {
-			return g.newer
-		}
-	}
-	return false
-}
-
-// generations lists them, newest first. Sources: the VERSION constants of Neutron's tagged releases.
-func generations() []generation {
-	v17 := Versions{
-		KindPort: "1.5", KindNetwork: "1.1", KindSubnet: "1.1", KindSecurityGroup: "1.2", KindSecurityGroupRule: "1.0",
-		KindQosPolicy: "1.8", KindTrunk: "1.1", KindSubPort: "1.0", KindLog: "1.0", KindPortForwarding: "1.2",
-		KindConntrackHelper: "1.0",
-	}
-	v18 := v17.with(Versions{
-		KindPort: "1.7", KindSecurityGroup: "1.4", KindSecurityGroupRule: "1.2", KindAddressGroup: "1.2",
-	})
-	v19 := v18.with(Versions{KindQosPolicy: "1.9"})
-	v20 := v19.with(Versions{KindQosPolicy: "1.10", KindSecurityGroup: "1.5", KindLocalIPAssociation: "1.0"})
-	v21 := v20.with(Versions{KindPortForwarding: "1.3", KindNDPProxy: "1.0", KindAgent: "1.1"})
-	v23 := v21.with(Versions{KindPort: "1.8"})
-	v27 := v23.with(Versions{
-		KindPort: "1.10", KindNetwork: "1.2", KindSubnet: "1.2", KindSecurityGroup: "1.6", KindSecurityGroupRule: "1.3",
-	})
-	return []generation{
-		{"27 or later", v27, true, hasReports("1.4")},
-		{"23 to 26", v23, true, hasReports("1.3")},
-		{"21 to 22", v21, false, hasKind(KindNDPProxy, "id")},
-		{"20", v20, false, hasKind(KindLocalIPAssociation, "fixed_port_id")},
-		{"19", v19, false, hasPlugin("1.9")},
-		{"18", v18, false, hasKind(KindAddressGroup, "id")},
-		{"17", v17, false, nil},
-	}
-}
-
-// with returns a copy in which newer entries replace or join the old ones.
-func (v Versions) with(newer Versions) Versions {
-	out := maps.Clone(v)
-	maps.Copy(out, newer)
-	return out
+	s := parseSpan(releases)
+	return len(s) > 0 && (strings.HasSuffix(releases, "later") || !maps.Equal(s[0].versions, s[len(s)-1].versions))
 }

@@ -93,7 +93,7 @@ func (h *host) unplug(id string) {
 
 // tunnelPort gives an endpoint's port a number, or takes the port away, as the switch does after the agent's transaction.
 func (h *host) tunnelPort(e world.Endpoint, ofport int) {
-	name := world.TunnelName(e)
+	name := world.TunnelNames(e)[0]
 	old := h.w.View.BridgeByName("br-tun")
 	br := *old
 	b := &ovsdb.Batch{Kind: ovsdb.Update}

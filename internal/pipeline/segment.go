@@ -57,7 +57,7 @@ func (c *compiler) tunnelSegment(s *world.Segment) {
 	flood := []of.Action{of.PopVLAN{}, of.Set(of.TunID, of.Uint(uint64(s.Key.ID)))}
 	before := len(flood)
 	for _, e := range c.w.Tunnels.FloodTo(s) {
-		if p := c.w.OFPort(world.TunnelName(e)); p != 0 {
+		if p := c.w.OFPort(c.w.TunnelName(e)); p != 0 {
 			flood = append(flood, of.Output(p))
 		}
 	}
@@ -78,7 +78,7 @@ func (c *compiler) station(key world.SegmentKey, mac neutron.MAC) {
 	}
 	br := c.w.Config.TunnelBridge
 	reason := "address " + mac.String() + " of network " + key.Network + " is behind " + at.Endpoint.IP.String()
-	if p := c.w.OFPort(world.TunnelName(at.Endpoint)); p != 0 {
+	if p := c.w.OFPort(c.w.TunnelName(at.Endpoint)); p != 0 {
 		c.flow(br, reason, of.Flow{
 			Table: tunUnicast, Priority: 2, Match: of.Match{of.VLAN(s.VLAN), of.HW(of.EthDst, hw(mac))},
 			Actions: []of.Action{of.PopVLAN{}, of.Set(of.TunID, of.Uint(uint64(key.ID))), of.Output(p)},
@@ -114,11 +114,13 @@ func (c *compiler) responder(br string, vlan uint16, mac neutron.MAC, ip netip.A
 
 // tunnel compiles the port to another host's endpoint.
 func (c *compiler) tunnel(e world.Endpoint) {
-	name := world.TunnelName(e)
 	if !c.w.Tunnels.Wanted(e) {
-		c.after(noTunnelRow{c.w.Config.TunnelBridge, name})
+		for _, name := range world.TunnelNames(e) {
+			c.after(noTunnelRow{c.w.Config.TunnelBridge, name})
+		}
 		return
 	}
+	name := c.w.TunnelName(e)
 	c.row(tunnelRow{c.s, c.w.Config.TunnelBridge, name, e, c.w.Config.LocalIP, c.w.View.Capabilities().HWOffload})
 	if p := c.w.OFPort(name); p != 0 {
 		c.flow(c.w.Config.TunnelBridge, "packets from "+e.IP.String(), of.Flow{

@@ -53,13 +53,13 @@ var errOffline = errors.New("no server is asked")
 // Call implements agent.Broker.
 func (s *server) Call(ctx context.Context, t messaging.Target, method string, args, result any) error {
 	switch method {
-	case "has_alive_neutron_server", "bulk_pull", "get_dvr_mac_address_list", "get_subnet_for_dvr":
+	case "has_alive_neutron_server", "bulk_pull", "get_networks", "get_dvr_mac_address_list", "get_subnet_for_dvr":
 		if s.real == nil {
 			return errOffline
 		}
 		err := s.real.Call(ctx, t, method, args, result)
 		var refused *messaging.RemoteError
-		if err != nil && ctx.Err() == nil && (!errors.As(err, &refused) || method != "has_alive_neutron_server") {
+		if err != nil && ctx.Err() == nil && (!errors.As(err, &refused) || method != "has_alive_neutron_server" && method != "get_networks") {
 			s.note(err)
 		}
 		return err

@@ -28,16 +28,44 @@ func patchName(prefix, bridge string) string {
 	return prefix + bridge[:maxName-len(prefix)-6] + hex.EncodeToString(sum[:])[:6]
 }
 
-// TunnelName is the name of the port to an endpoint: the address in hexadecimal, or for IPv6 as much of a hash of its
-// text as fits.
-func TunnelName(e Endpoint) string {
+// TunnelNames are the names that releases of Neutron give the port to an endpoint: the address in hexadecimal, or for IPv6 as much of a
+// hash of its text as fits, BLAKE2b since release 25 and before that SHA-1. The newest comes first.
+func TunnelNames(e Endpoint) []string {
 	if e.IP.Is4() {
 		b := e.IP.As4()
-		return e.Type + "-" + hex.EncodeToString(b[:])
+		return []string{e.Type + "-" + hex.EncodeToString(b[:])}
 	}
-	sum := sha1.Sum([]byte(e.IP.String())) //nolint:gosec // see above
-	name := e.Type + "-" + strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))
-	return name[:maxName]
+	text := e.IP.String()
+	older := sha1.Sum([]byte(text)) //nolint:gosec // see above
+	names := make([]string, 0, 2)
+	for _, sum := range [][]byte{blake2b(text, 20), older[:]} {
+		name := e.Type + "-" + strings.ToLower(base32.StdEncoding.EncodeToString(sum))
+		names = append(names, name[:maxName])
+	}
+	return names
+}
+
+// TunnelName is the name of the port to an endpoint. A port that is there keeps the name that an agent of any release has given it: the
+// switch refuses a second one to the same endpoint. Of two the one that works counts. A new one gets the name by which the Python agent of
+// the server's release would look for it.
+func (w *common) TunnelName(e Endpoint) string {
+	names := TunnelNames(e)
+	there := ""
+	for _, name := range names {
+		if w.OFPort(name) != 0 {
+			return name
+		}
+		if there == "" && w.View.InterfaceByName(name) != nil {
+			there = name
+		}
+	}
+	switch {
+	case there != "":
+		return there
+	case w.NewerTunnelNames:
+		return names[0]
+	}
+	return names[len(names)-1]
 }
 
 // Endpoint is where another host ends its tunnels of one type.

@@ -87,7 +87,9 @@ type common struct {
 	recalled    recalled            // from an earlier run
 	concerned   []string            // see Concerned
 	closed      bool                // see Closed
-	tunnelNames map[string]Endpoint // by the name of their port, all that there ever were
+	tunnelNames map[string]Endpoint // by the names of their port, all that there ever were
+	// NewerTunnelNames: the server is of release 25 or later, so that a Python agent here would look for tunnels under the names of these.
+	NewerTunnelNames bool
 
 	touched       map[string]bool // ports to look at again
 	touchedGroups map[string]bool
@@ -155,7 +157,9 @@ func (o Object) Compare(p Object) int {
 func (w *common) mark(kind ObjectKind, id string) { w.dirty[Object{kind, id}] = true }
 
 func (w *common) markTunnel(e Endpoint) {
-	w.tunnelNames[TunnelName(e)] = e
+	for _, name := range TunnelNames(e) {
+		w.tunnelNames[name] = e
+	}
 	w.mark(KindTunnel, e.String())
 }
 

@@ -4,6 +4,7 @@ package world
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,11 +15,15 @@ import (
 
 func TestNamesAreTheContract(t *testing.T) {
 	for got, want := range map[string]string{
-		IntPatchName("br-ex"):                       "int-br-ex",
-		PhysPatchName("br-physical-very-long"):      "phy-br-ph9a026c",
-		TunnelName(endpoint("vxlan/172.16.100.51")): "vxlan-ac106433",
-		TunnelName(endpoint("geneve/2001:db8::1")):  "geneve-d3wbibj5",
-		TunnelName(endpoint("gre/10.0.0.1")):        "gre-0a000001",
+		IntPatchName("br-ex"):                                                  "int-br-ex",
+		PhysPatchName("br-physical-very-long"):                                 "phy-br-ph9a026c",
+		TunnelNames(endpoint("vxlan/172.16.100.51"))[0]:                        "vxlan-ac106433",
+		TunnelNames(endpoint("gre/10.0.0.1"))[0]:                               "gre-0a000001",
+		TunnelNames(endpoint("geneve/2001:db8::1"))[0]:                         "geneve-xsyzhsi4",
+		TunnelNames(endpoint("geneve/2001:db8::1"))[1]:                         "geneve-d3wbibj5",
+		TunnelNames(endpoint("gre/2001:db8:aaaa:bbbb:cccc:dddd:eeee:ffff"))[0]: "gre-geovheflrjh",
+		TunnelNames(endpoint("gre/2001:db8:aaaa:bbbb:cccc:dddd:eeee:ffff"))[1]: "gre-5x5izjlp6yb",
+		TunnelNames(endpoint("vxlan/fd00::2"))[0]:                              "vxlan-jahnh55sd",
 	} {
 		if len(got) > maxName {
 			t.Errorf("%s is too long", got)
@@ -277,5 +282,47 @@ func TestVLANsRunOut(t *testing.T) {
 	v.release(SegmentKey{"n", 100})
 	if n, _, ok := v.take(SegmentKey{"m", 1}); !ok || n != 101 {
 		t.Errorf("got %d, %v, want the one that was given back", n, ok)
+	}
+}
+
+// A tunnel keeps the name that an agent of any release gave it; of two the one that works counts.
+func TestTunnelKeepsItsName(t *testing.T) {
+	const newer, older = "vxlan-xsyzhsi4u", "vxlan-d3wbibj5t"
+	works, fails := 7, -1
+	for _, c := range []struct {
+		what      string
+		have      map[string]*int
+		since25   bool
+		want      string
+		andOnIPv4 string
+	}{
+		{"none, server before 25", nil, false, older, "vxlan-ac106433"},
+		{"none, server since 25", nil, true, newer, "vxlan-ac106433"},
+		{"one of before 25", map[string]*int{older: &works}, true, older, ""},
+		{"one of before 25 that has no number yet", map[string]*int{older: nil}, true, older, ""},
+		{"one of since 25", map[string]*int{newer: &works}, false, newer, ""},
+		{"two, of which the switch refused the newer", map[string]*int{newer: &fails, older: &works}, true, older, ""},
+		{"two, of which the switch refused the older", map[string]*int{newer: &works, older: &fails}, false, newer, ""},
+	} {
+		cfg := config()
+		cfg.LocalIP, cfg.L2Population = netip.MustParseAddr("2001:db8::2"), false
+		w := New(cfg)
+		w.NewerTunnelNames = c.since25
+		w.Tunnels.Up(endpoint("vxlan/2001:db8::1"))
+		w.Settle()
+		b := &ovsdb.Batch{Seq: 1, Kind: ovsdb.Initial}
+		for name, ofport := range c.have {
+			b.Interfaces = append(b.Interfaces, ovsdb.Diff[ovsdb.Interface]{New: &ovsdb.Interface{UUID: ovsdb.UUID("i-" + name), Name: name, OFPort: ofport}})
+		}
+		w.Switch(b)
+		if got := w.TunnelName(endpoint("vxlan/2001:db8::1")); got != c.want {
+			t.Errorf("%s: %s, want %s", c.what, got, c.want)
+		}
+		if got := w.TunnelName(endpoint("vxlan/172.16.100.51")); c.andOnIPv4 != "" && got != c.andOnIPv4 {
+			t.Errorf("%s: %s, want %s", c.what, got, c.andOnIPv4)
+		}
+		if marked := w.Settle(); c.have[c.want] != nil && !slices.Contains(marked, Object{KindTunnel, "vxlan/2001:db8::1"}) {
+			t.Errorf("%s: the tunnel is not looked at again: %v", c.what, marked)
+		}
 	}
 }

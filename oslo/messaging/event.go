@@ -14,6 +14,8 @@ type Connected struct {
 	Addr  string
 	TLS   string        // "" for none, else "unverified", "chain" (but not the host name) or "verified"
 	Setup time.Duration // from the first attempt of this round
+	// Broker is the product and its version, such as "RabbitMQ 3.10.8", as the broker says; empty if it does not.
+	Broker string
 }
 
 // ConnectFailed says that an attempt to connect failed; the next one follows after Next.

@@ -155,6 +155,13 @@ func (c *Client) connect(host Host) (*session, error) {
 	return s, nil
 }
 
+// product is what the broker says that it is.
+func (s *session) product() string {
+	name, _ := s.conn.Properties["product"].(string)
+	version, _ := s.conn.Properties["version"].(string)
+	return strings.TrimSpace(name + " " + version)
+}
+
 func (c *Client) dial(ctx context.Context, host Host) (net.Conn, string, error) {
 	conn, err := c.cfg.Dial(ctx, "tcp", host.Addr())
 	if err != nil {
@@ -312,7 +319,7 @@ func (s *session) run(began time.Time) error {
 			c.mu.Lock()
 			c.lastErr = nil
 			c.mu.Unlock()
-			c.emit(Connected{s.addr, s.tls, time.Since(began)})
+			c.emit(Connected{s.addr, s.tls, time.Since(began), s.product()})
 		case err == nil && failures > 0:
 			failures = 0
 			c.mu.Lock()

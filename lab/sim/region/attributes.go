@@ -11,7 +11,7 @@ func (n *Network) attributes() fields {
 	}
 	f := fields{
 		"id": n.ID, "name": n.Name, "tenant_id": n.Project, "project_id": n.Project, "description": "", "mtu": n.MTU,
-		"admin_state_up": true, "status": active, "shared": false, "router:external": false, "port_security_enabled": n.PortSecurity,
+		"admin_state_up": true, "status": active, "shared": n.Shared, "router:external": n.External, "port_security_enabled": n.PortSecurity,
 		"subnets": subnets, "availability_zones": []string{}, "availability_zone_hints": []string{}, "tags": []string{},
 		"ipv4_address_scope": nil, "ipv6_address_scope": nil, "qos_policy_id": nil, "vlan_transparent": nil,
 	}.stamped(n.stamp)
@@ -24,7 +24,11 @@ func (n *Network) attributes() fields {
 		}
 		segments = append(segments, one)
 	}
-	if len(segments) > 1 {
+	switch len(segments) {
+	case 0: // a network that was put, and is known by its id alone
+		return f
+	case 1:
+	default:
 		f["segments"] = segments
 		return f
 	}

@@ -22,6 +22,8 @@ type NetworkSpec struct {
 	Name         *string   `json:"name"`
 	Project      *string   `json:"tenant_id"`
 	MTU          *int      `json:"mtu"`
+	External     *bool     `json:"router:external"`
+	Shared       *bool     `json:"shared"`
 	PortSecurity *bool     `json:"port_security_enabled"`
 	Segments     []Segment `json:"segments"`
 	Segment                // of a network with one
@@ -32,7 +34,7 @@ func (s *Region) CreateNetwork(ctx context.Context, spec NetworkSpec) (n *Networ
 	err = s.do(ctx, func() error {
 		n = &Network{
 			ID: s.newID(), Name: value(spec.Name), Project: value(spec.Project), PortSecurity: spec.PortSecurity == nil || *spec.PortSecurity,
-			stamp: born(),
+			External: value(spec.External), Shared: value(spec.Shared), stamp: born(),
 		}
 		n.Revision = 1
 		list := spec.Segments
@@ -89,6 +91,8 @@ func (s *Region) UpdateNetwork(ctx context.Context, id string, spec NetworkSpec)
 		}
 		set(&n.Name, spec.Name)
 		set(&n.MTU, spec.MTU)
+		set(&n.External, spec.External)
+		set(&n.Shared, spec.Shared)
 		set(&n.PortSecurity, spec.PortSecurity)
 		if spec.SegmentationID != 0 {
 			n.Segments[0].SegmentationID = spec.SegmentationID

@@ -83,7 +83,7 @@ func (n *Network) object() primitive {
 	}
 	f := fields{
 		"id": n.ID, "name": n.Name, "project_id": n.Project, "description": "", "dns_domain": nil, "mtu": n.MTU,
-		"admin_state_up": true, "status": active, "shared": false, "qos_policy_id": nil, "segments": segments, "qinq": false,
+		"admin_state_up": true, "status": active, "shared": n.Shared, "qos_policy_id": nil, "segments": segments, "qinq": false, "pvlan": nil,
 		"security": part("NetworkPortSecurity", "1.0", fields{"id": n.ID, "port_security_enabled": n.PortSecurity}),
 	}
 	f.optional("qos_policy_id", n.Policy)
@@ -186,6 +186,7 @@ func (p *Port) object(n *Network) primitive {
 		"fixed_ips": ips, "allowed_address_pairs": pairs, "security_group_ids": groups, "bindings": bindings, "binding_levels": levels,
 		"distributed_bindings": []string{}, "dhcp_options": []string{}, "dns": nil, "data_plane_status": nil,
 		"qos_policy_id": nil, "qos_network_policy_id": nil, "hints": nil, "hardware_offload_type": nil, "trusted": nil,
+		"pvlan_type": nil, "pvlan_community": nil,
 		"security": part("PortSecurity", "1.0", fields{"id": p.ID, "port_security_enabled": p.PortSecurity}),
 	}
 	if p.MAC == "" {

@@ -85,7 +85,7 @@ func (s *Region) find(kind, version string, f filter) ([]json.RawMessage, error)
 		}, func(n *Subnet) (json.RawMessage, error) { return encode(n.object()) })
 	case "SecurityGroup":
 		return encodeAll(values(s.groups), f, func(g *Group, key string) []string {
-			return only(key, "id", g.ID)
+			return slices.Concat(only(key, "id", g.ID), only(key, "name", g.Name), only(key, "project_id", g.Project))
 		}, func(g *Group) (json.RawMessage, error) { return encode(g.object()) })
 	case "SecurityGroupRule":
 		return encodeAll(values(s.rules), f, func(r *Rule, key string) []string {

@@ -33,6 +33,7 @@ var methods = map[string]method{
 	"pull":                     {plugin, "", "1.1", (*Region).pull},
 	"tunnel_sync":              {plugin, "", "1.9", (*Region).tunnelSync},
 	"get_network_details":      {plugin, "", "1.9", (*Region).networkDetails},
+	"get_networks":             {plugin, "", "1.7", (*Region).networkList},
 	"get_device_details":       {plugin, "", "1.9", (*Region).deviceDetails},
 	"get_devices_details_list": {plugin, "", "1.9", (*Region).devicesDetails},
 	"get_devices_details_list_and_failed_devices": {plugin, "", "1.9", func(s *Region, args json.RawMessage) (any, error) {
@@ -215,6 +216,35 @@ func (s *Region) networkDetails(raw json.RawMessage) (any, error) {
 		}
 	}
 	return n.attributes(), nil
+}
+
+// networkList is what drivers of DHCP agents ask for: networks by their attributes, with the fields they want.
+func (s *Region) networkList(raw json.RawMessage) (any, error) {
+	args, err := arguments[struct {
+		Filters map[string][]any `json:"filters"`
+		Fields  []string         `json:"fields"`
+	}](raw)
+	if err != nil {
+		return nil, err
+	}
+	list := []fields{}
+	for _, id := range sorted(s.networks) {
+		have, wanted := s.networks[id].attributes(), fields{}
+		passes := true
+		for key, values := range args.Filters {
+			passes = passes && slices.Contains(values, have[key])
+		}
+		if !passes {
+			continue
+		}
+		for _, key := range args.Fields {
+			if v, ok := have[key]; ok {
+				wanted[key] = v
+			}
+		}
+		list = append(list, wanted)
+	}
+	return list, nil
 }
 
 // device is what agents call a port.

@@ -29,6 +29,7 @@ type Network struct {
 	ID, Name, Project string
 	MTU               int
 	PortSecurity      bool
+	External, Shared  bool
 	Segments          []*Segment
 	Subnets           []*Subnet
 	Policy            string // of quality of service; empty for none

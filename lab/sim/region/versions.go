@@ -3,6 +3,7 @@
 package region
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -63,8 +64,8 @@ func (s *Region) served(topic, version string) string {
 // fieldsSince are fields by the version that brought them. A later server takes them out for those who ask for an earlier one,
 // and an earlier server has never heard of them.
 var fieldsSince = map[string]map[string]string{
-	"Port":              {"qos_network_policy_id": "1.5", "hints": "1.8", "hardware_offload_type": "1.9", "trusted": "1.10"},
-	"Network":           {"qinq": "1.2"},
+	"Port":              {"qos_network_policy_id": "1.5", "hints": "1.8", "hardware_offload_type": "1.9", "trusted": "1.10", "pvlan_type": "1.11", "pvlan_community": "1.11"},
+	"Network":           {"qinq": "1.2", "pvlan": "1.3"},
 	"Subnet":            {"external": "1.2"},
 	"SecurityGroup":     {"stateful": "1.2"},
 	"SecurityGroupRule": {"remote_address_group_id": "1.1", "normalized_cidr": "1.2", "belongs_to_default_sg": "1.3"},
@@ -90,8 +91,9 @@ func Older(a, b string) bool {
 	return x[0] < y[0] || x[0] == y[0] && x[1] < y[1]
 }
 
-// inVersion encodes an object in a version of its kind, which is the server's own or an earlier one.
+// inVersion encodes an object in a version of its kind, which is the server's own or an earlier one. None is the server's own.
 func (s *Region) inVersion(p primitive, kind, version string) (json.RawMessage, error) {
+	version = cmp.Or(version, s.own[kind])
 	if own := s.own[kind]; Older(own, version) {
 		return nil, &messaging.RemoteError{
 			Class: "InvalidTargetVersion", Module: "oslo_versionedobjects.exception", Args: json.RawMessage(`[]`), Kwargs: json.RawMessage(`{}`),
