@@ -244,10 +244,10 @@ func (v *flowView) watch(ctx context.Context, c *openflow.Conn, have []flowLine)
 func (v *flowView) compare(ctx context.Context, c *openflow.Conn, have []flowLine) error {
 	for pause(ctx, comparePause); ctx.Err() == nil; pause(ctx, comparePause) {
 		now, err := v.read(ctx, c, false)
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
+		switch {
+		case ctx.Err() != nil:
+			return nil //nolint:nilerr // that it ends is no failure
+		case err != nil:
 			return err
 		}
 		if err := v.event(&openflow.MonitorUpdate{Updates: changesOf(have, now)}, time.Now()); err != nil {
@@ -262,7 +262,7 @@ func (v *flowView) compare(ctx context.Context, c *openflow.Conn, have []flowLin
 func changesOf(before, after []flowLine) []openflow.FlowUpdate {
 	var out []openflow.FlowUpdate
 	for len(before)+len(after) > 0 {
-		order := 0
+		var order int
 		switch {
 		case len(before) == 0:
 			order = 1

@@ -386,6 +386,9 @@ func TestBrokerOutageIsTwoLines(t *testing.T) {
 	})
 }
 
+// brokerRefuses is what the core logs.
+const brokerRefuses = "the broker refuses what the agent needs, retrying"
+
 // TestRefusalByTheBroker: one line at error level while it lasts, and a reason in the status that says what to do.
 func TestRefusalByTheBroker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

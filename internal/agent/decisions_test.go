@@ -40,7 +40,7 @@ func TestDecisions(t *testing.T) {
 				steps := 0
 				for life, tape := range h.tapes {
 					for again := range 2 {
-						tape.playAgain(t, fmt.Sprintf("seed %d, history %d, life %d, time %d", seed, n, life, again+2))
+						playAgain(t, tape, fmt.Sprintf("seed %d, history %d, life %d, time %d", seed, n, life, again+2))
 					}
 					steps += len(tape.inputs)
 				}
@@ -53,7 +53,7 @@ func TestDecisions(t *testing.T) {
 }
 
 // playAgain tells a fresh core what is on the tape, and compares the effects.
-func (p *tape) playAgain(t *testing.T, name string) {
+func playAgain(t *testing.T, p *tape, name string) {
 	t.Helper()
 	cfg := p.cfg
 	cfg.Log, cfg.Recorder, cfg.Probe = slog.New(slog.DiscardHandler), &core.Recorder{}, nil

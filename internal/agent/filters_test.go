@@ -14,7 +14,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/patchbay-sdn/patchbay/internal/conntrack"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/observe"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
@@ -103,41 +102,6 @@ func (c *cloud) Call(ctx context.Context, t messaging.Target, method string, arg
 		}
 	}
 	return c.fakeBroker.Call(ctx, t, method, args, result)
-}
-
-// tracker is connection tracking that notes what it is told.
-type tracker struct {
-	mu     sync.Mutex
-	began  time.Time
-	calls  []string
-	broken bool
-	slow   time.Duration // of a look
-
-	marked, released []conntrack.Connection
-}
-
-func (c *tracker) note(what string, zone uint16) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.calls = append(c.calls, fmt.Sprintf("%s %d at %s", what, zone, time.Since(c.began)))
-	if c.broken {
-		return errors.New("broken")
-	}
-	return nil
-}
-
-func (c *tracker) FlushZone(_ context.Context, zone uint16) error { return c.note("flush", zone) }
-
-func (c *tracker) Marked(_ context.Context, zone uint16) ([]conntrack.Connection, error) {
-	err := c.note("list", zone)
-	time.Sleep(c.slow)
-	return c.marked, err
-}
-
-func (c *tracker) Release(_ context.Context, zone uint16, connections []conntrack.Connection) (int, error) {
-	c.released = append(c.released, connections...)
-	c.marked = nil
-	return len(connections), c.note("release", zone)
 }
 
 // filtering makes an agent with filters before a cloud, or before another server that stands before it, and the switch's first rows: so many ports.

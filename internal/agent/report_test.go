@@ -42,7 +42,7 @@ l2_population = true
 arp_responder = true
 extensions = qos
 `)
-	c := configurations(o, "vm")
+	c := neutron.ConfigurationsFor(configurations(o, "vm"), nil)
 	c.OVSCapabilities = neutron.Capabilities{
 		DatapathTypes: []string{"netdev", "system"},
 		IfaceTypes: []string{
@@ -94,7 +94,7 @@ resource_provider_inventory_defaults = allocation_ratio:1.5,min_unit:2
 	}
 	for key, want := range map[string]string{
 		"resource_provider_bandwidths":                          `{"br-a":{"egress":1000,"ingress":2000},"br-b":{"egress":null,"ingress":500}}`,
-		"resource_provider_hypervisors":                         `{"br-a":"vm","br-b":"other"}`,
+		"resource_provider_hypervisors":                         `{"br-a":"vm","br-b":"other","rp_tunnelled":"vm"}`,
 		"resource_provider_packet_processing_without_direction": `{"hv1":{"any":700}}`,
 		"resource_provider_inventory_defaults":                  `{"allocation_ratio":1.5,"min_unit":2}`,
 		"tunneling_ip":                                          `null`,

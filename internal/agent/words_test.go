@@ -48,7 +48,7 @@ resource_provider_inventory_defaults = allocation_ratio:1.5,min_unit:2
 		c := configurations(load(t, text), "machine")
 		for i, release := range []int{21, 26} {
 			_, v, err := neutron.Negotiate(t.Context(), neutron.NewServer(sim.New(sim.Config{Release: release}).Join("hv1", nil), "hv1"))
-			if got := c.For(v).RPHypervisors["rp_tunnelled"]; err != nil || got != want[i] {
+			if got := neutron.ConfigurationsFor(c, v).RPHypervisors["rp_tunnelled"]; err != nil || got != want[i] {
 				t.Errorf("%q for release %d: %q, want %q, %v", text, release, got, want[i], err)
 			}
 		}

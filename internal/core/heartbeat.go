@@ -29,7 +29,7 @@ func (a *Core) sendReport() {
 	}
 	state := neutron.AgentState{
 		Binary: neutron.Binary, Host: a.cfg.Host, Topic: "N/A", AgentType: neutron.AgentType,
-		Configurations: a.cfg.Configurations.For(a.versions), StartFlag: a.report.start,
+		Configurations: neutron.ConfigurationsFor(a.cfg.Configurations, a.versions), StartFlag: a.report.start,
 	}
 	found := a.world.View.Capabilities()
 	// Empty lists, no null: the server's readers iterate over them.

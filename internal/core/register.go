@@ -72,6 +72,7 @@ func (a *Core) registered(e effect.Registered) {
 	}
 	a.log.forget(noAnswer)
 	a.versions, a.report.unheard = e.Versions, neutron.PushesWhenTold(e.Releases)
+	a.world.NewerTunnelNames = e.Versions.Since(25)
 	a.log.Info("neutron-server answered", "release", e.Releases, "waited", a.turn.now().Sub(a.registration.began))
 	if len(e.Removed) > 0 {
 		a.log.Info("queues of an earlier agent deleted", "queues", len(e.Removed))

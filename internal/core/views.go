@@ -85,6 +85,9 @@ func (v View) Status() inspect.Status {
 	s.Totals.Wired.Buckets, s.Totals.Apply.Buckets = slices.Clone(s.Totals.Wired.Buckets), slices.Clone(s.Totals.Apply.Buckets)
 	if a.switchUp {
 		s.Switch.Detail = strings.TrimSpace("Open vSwitch " + a.world.View.Capabilities().OVSVersion)
+		if kind := a.cfg.Configurations.DatapathType; kind != "" {
+			s.Switch.Detail += ", " + kind
+		}
 	}
 	if a.cfg.World.FilterTables {
 		s.Firewall = "openvswitch"

@@ -32,39 +32,39 @@ type Event interface{ event() }
 
 // What happens by itself.
 type (
-	// SwitchChanged: rows of the switch's database changed, or its connection did.
+	// SwitchChanged says that rows of the switch's database changed, or its connection did.
 	SwitchChanged struct{ Batch *ovsdb.Batch }
-	// Message: the server sent a message.
+	// Message is what the server sent.
 	Message struct{ *messaging.Message }
-	// Broker: something happened to the broker's connection.
+	// Broker is what happened to the broker's connection.
 	Broker struct{ messaging.Event }
-	// Dropped: the broker's client has dropped messages.
+	// Dropped says that the broker's client has dropped messages.
 	Dropped struct {
 		Count, Large int               // Large: of these, for their size
 		Last         messaging.Dropped // one of them; one that was too large, if any was
 	}
-	// BridgeLinked: the connection to a bridge came up, or broke, or could not be made.
+	// BridgeLinked says that the connection to a bridge came up, or broke, or could not be made.
 	BridgeLinked struct {
 		Bridge string
 		Conn   Conn // nil: there is none
 		Err    error
 	}
-	// FlowsChanged: the switch reports changes that are not ours, or that reports were lost.
+	// FlowsChanged is what the switch reports: changes that are not ours, or that reports were lost.
 	FlowsChanged struct {
 		Bridge  string
 		Conn    Conn
 		Updates []openflow.FlowUpdate
 		Lost    bool
 	}
-	// PacketIn: a flow sent a packet to the controller.
+	// PacketIn is a packet that a flow sent to the controller.
 	PacketIn struct {
 		Bridge string
 		Conn   Conn
 		Packet *openflow.PacketIn
 	}
-	// ReportDue: it is time for a state report.
+	// ReportDue says that it is time for a state report.
 	ReportDue struct{}
-	// WatchdogDue: it is time to tell the service manager that the loop goes round.
+	// WatchdogDue says that it is time to tell the service manager that the loop goes round.
 	WatchdogDue struct{}
 )
 
@@ -121,11 +121,11 @@ type (
 	}
 	// Saved is the outcome of [Save].
 	Saved struct{ Err error }
-	// NotifyFailed: the service manager could not be told, see [Notify].
+	// NotifyFailed says that the service manager could not be told, see [Notify].
 	NotifyFailed struct{ Err error }
-	// FollowFailed: reports of a bridge are not passed on any more, because of a panic. Its connection is closed.
+	// FollowFailed says that reports of a bridge are not passed on any more, because of a panic. Its connection is closed.
 	FollowFailed struct{ Err error }
-	// AnswerFailed: answering a question panicked.
+	// AnswerFailed says that answering a question panicked.
 	AnswerFailed struct{ Err error }
 )
 

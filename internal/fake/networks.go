@@ -31,7 +31,7 @@ func (TwoNetworks) Fill(w *world.World) {
 		return ovsdb.UUID("p" + name)
 	}
 	vif := func(id, mac string) map[string]string { return map[string]string{"iface-id": id, "attached-mac": mac} }
-	up, bad := world.TunnelName(world.Endpoint{Type: "vxlan", IP: netip.MustParseAddr("10.0.0.2")}), world.TunnelName(world.Endpoint{Type: "vxlan", IP: netip.MustParseAddr("10.0.0.3")})
+	up, bad := world.TunnelNames(world.Endpoint{Type: "vxlan", IP: netip.MustParseAddr("10.0.0.2")})[0], world.TunnelNames(world.Endpoint{Type: "vxlan", IP: netip.MustParseAddr("10.0.0.3")})[0]
 	batch.Bridges = []ovsdb.Diff[ovsdb.Bridge]{
 		{New: &ovsdb.Bridge{UUID: "int", Name: "br-int", DatapathID: "00aa", Ports: []ovsdb.UUID{row("v1", number(1), vif("p1", "fa:16:3e:00:00:01"), ""), row("v2", number(2), vif("p2", "fa:16:3e:00:00:02"), "")}}},
 		{New: &ovsdb.Bridge{UUID: "tun", Name: "br-tun", Ports: []ovsdb.UUID{row(up, number(3), nil, ""), row(bad, number(-1), nil, "no route")}}},

@@ -67,9 +67,9 @@ type Configurations struct {
 	ImpliedRP string `json:"-"`
 }
 
-// For is the part as agents of the server's release report it. The provider of tunnelled networks came with release 22, whose objects
+// ConfigurationsFor is the part as agents of the server's release report it. The provider of tunnelled networks came with release 22, whose objects
 // are those of 21: a server with these hears of it when an option mentions it.
-func (c Configurations) For(v Versions) Configurations {
+func ConfigurationsFor(c Configurations, v Versions) Configurations {
 	if c.ImpliedRP != "" && !v.Since(23) {
 		c.RPHypervisors = maps.Clone(c.RPHypervisors)
 		delete(c.RPHypervisors, c.ImpliedRP)

@@ -74,7 +74,7 @@ func (q *QoS) says(port string, r *neutron.QosRule) string {
 			return fmt.Sprintf("at least %d kbit/s to it, which only placement looks at", r.MinKbps)
 		}
 		text := fmt.Sprintf("at least %d kbit/s from it on the uplinks", r.MinKbps)
-		if !q.onUplinks(port) {
+		if !onUplinks(q.w, port) {
 			text += ", not enforced because its network is on none of them"
 		}
 		return text

@@ -9,6 +9,7 @@ import (
 
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
+	"github.com/patchbay-sdn/patchbay/internal/world"
 )
 
 // minimumClaim is the queue that a port has on the uplinks. The zero value is none.
@@ -21,15 +22,15 @@ type minimumClaim struct {
 func (q *QoS) minimum(id string) minimumClaim {
 	rules, _, _ := q.rules(id)
 	rule := find(rules, minimumBandwidth, egress)
-	if rule == nil || !q.onUplinks(id) {
+	if rule == nil || !onUplinks(q.w, id) {
 		return minimumClaim{}
 	}
 	return minimumClaim{q.w.Port(id).VIF.OFPort, rule.MinKbps}
 }
 
 // onUplinks says whether a port's network is a physical one.
-func (q *QoS) onUplinks(id string) bool {
-	s := q.w.Segments.Get(q.w.Port(id).Wiring.Segment)
+func onUplinks(w *world.World, id string) bool {
+	s := w.Segments.Get(w.Port(id).Wiring.Segment)
 	return s != nil && s.Physnet != ""
 }
 

@@ -45,14 +45,14 @@ func impure(f *ast.File) (found []string) {
 			found = append(found, "go")
 		case *ast.SelectorExpr:
 			x, ok := n.X.(*ast.Ident)
-			switch path := ""; {
+			switch {
 			case n.Sel.Name == "Go":
 				found = append(found, "Go")
 			case !ok || x.Obj != nil:
 			case names[x.Name] == "time" && slices.Contains(clock, n.Sel.Name):
 				found = append(found, "time."+n.Sel.Name)
 			default:
-				if path = names[x.Name]; path != "" && path != "time" && !slices.Contains(seeded, n.Sel.Name) {
+				if path := names[x.Name]; path != "" && path != "time" && !slices.Contains(seeded, n.Sel.Name) {
 					found = append(found, "rand."+n.Sel.Name)
 				}
 			}

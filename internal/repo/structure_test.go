@@ -40,13 +40,14 @@ var watched = map[string]struct{ before, ceiling, target int }{
 	"methods of type openflow.Conn":                 {54, 40, 40},
 	"files that start goroutines in internal/agent": {12, 0, 0},
 	"files that start goroutines in internal/plan":  {2, 2, 0},
-	mostTouched:             {11, 2, 2},
-	touchedCore:             {11, 8, 2},
-	upwardInCore:            {62, 37, 0},
-	longFiles:               {29, 0, 0},
-	largestFile:             {590, maxLines, maxLines},
-	upwardReferences:        {62, 2, 0},
-	"lines of product code": {51064, 52650, 51064},
+	mostTouched:      {11, 2, 2},
+	touchedCore:      {11, 8, 2},
+	upwardInCore:     {62, 37, 0},
+	longFiles:        {29, 0, 0},
+	largestFile:      {590, maxLines, maxLines},
+	upwardReferences: {62, 2, 0},
+	// The target is of the features of then. Since: filters for hybrid ports 2,420, releases 17 to 29 and their brokers 1,150.
+	"lines of product code": {51064, 56800, 51064},
 }
 
 // root is the tree that is measured. Another one than this is only printed.

@@ -134,3 +134,19 @@ func refusalDelay(r Rabbit, refusals, hosts int, rnd func() float64) time.Durati
 	d := min(r.RetryInterval<<min(refusals/hosts-1, 10), refusalMax)
 	return time.Duration(float64(d) * (0.5 + 0.5*rnd()))
 }
+
+// refused tells whether err is the broker's refusal with that code, which costs a channel but not the connection.
+func refused(err error, code int) bool {
+	var e *amqp.Error
+	return errors.As(err, &e) && e.Server && e.Code == code
+}
+
+func isInternalError(err error) bool {
+	var e *amqp.Error
+	return errors.As(err, &e) && e.Code == amqp.InternalError
+}
+
+// durabilityDiffers tells whether something exists, but with another durability than declared.
+func durabilityDiffers(err error) bool {
+	return refused(err, amqp.PreconditionFailed) && strings.Contains(err.Error(), "'durable'")
+}

@@ -274,22 +274,6 @@ func (s *session) declaring(f func(*amqp.Channel) error) error {
 	return f(s.topo)
 }
 
-// refused tells whether err is the broker's refusal with that code, which costs a channel but not the connection.
-func refused(err error, code int) bool {
-	var e *amqp.Error
-	return errors.As(err, &e) && e.Server && e.Code == code
-}
-
-func isInternalError(err error) bool {
-	var e *amqp.Error
-	return errors.As(err, &e) && e.Code == amqp.InternalError
-}
-
-// durabilityDiffers tells whether something exists, but with another durability than declared.
-func durabilityDiffers(err error) bool {
-	return refused(err, amqp.PreconditionFailed) && strings.Contains(err.Error(), "'durable'")
-}
-
 // run sets up what the client wants, again whenever that changes or the broker ends a consumer, until the connection is
 // gone; it returns why.
 func (s *session) run(began time.Time) error {
