@@ -58,7 +58,8 @@ func (a *Core) portsPulled(e effect.Pulled, now time.Time) []string {
 	return read
 }
 
-// itemsPulled returns the ids of what filters need that the answer has. What it does not have is asked for again, more and more rarely.
+// itemsPulled returns the ids of what filters need that the answer has. What it does not have, or should not have any more, is asked for
+// again, more and more rarely.
 func (a *Core) itemsPulled(e effect.Pulled) (answered []string) {
 	const failed, bad = "bulk_pull of security groups failed, retrying", "reply of bulk_pull cannot be decoded"
 	first, of := string(e.Batch.Kind)+" "+e.Batch.IDs[0], len(e.Batch.IDs)
@@ -78,7 +79,7 @@ func (a *Core) itemsPulled(e effect.Pulled) (answered []string) {
 	for _, id := range e.Batch.IDs {
 		item := world.Item{Kind: e.Batch.Kind, ID: id, Asked: e.Batch.Asked}
 		found := has(&e.Reply, id)
-		if found || members && len(e.Unread) == 0 {
+		if found && !a.world.Deleted(id) || members && len(e.Unread) == 0 {
 			answered = append(answered, id)
 		}
 		if !found && !members && mayHave(&e.Reply, id) {

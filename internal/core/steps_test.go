@@ -333,6 +333,15 @@ func TestAnswersAboutGroups(t *testing.T) {
 	if a.pulls.Stats(pull.Filters).Failing != 1 || a.seen.totals.Panics != before+1 {
 		t.Errorf("%+v, %d panics", a.pulls.Stats(pull.Filters), a.seen.totals.Panics)
 	}
+	// A deleted group that an answer still has is asked for again, after a pause.
+	gone := &neutron.Push{Kind: neutron.KindSecurityGroup, Event: neutron.Deleted, Objects: []neutron.Primitive{told(t, neutron.KindSecurityGroup, map[string]any{"id": "d"})}}
+	if err := a.world.Push(gone, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	a.pullEnded(effect.Pulled{Batch: asks(a, pull.Filters, false, "d"), Reply: effect.Reply{Groups: []neutron.SecurityGroup{{ID: "d"}}}})
+	if n := a.pulls.Stats(pull.Filters).Failing; n != 1 {
+		t.Errorf("%d failing, want the deleted group", n)
+	}
 	a.pullEnded(effect.Pulled{Batch: asks(a, pull.Ports, false, "p0"), Err: &messaging.RemoteError{Class: "DBConnectionError"}})
 	if !a.database.Open() {
 		t.Error("an answer about ports does not say that the database is away")

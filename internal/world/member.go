@@ -180,7 +180,7 @@ func sortPeers(peers []Peer) []Peer {
 // learn takes what the server says about a port as a member of groups, unless something newer is known.
 func (w *Members) learn(n *neutron.Member) {
 	before := w.byID[n.ID]
-	if w.isDeleted(n.ID) || before != nil && n.Revision < before.revision || n.Revision < w.passed[n.ID] {
+	if w.Deleted(n.ID) || before != nil && n.Revision < before.revision || n.Revision < w.passed[n.ID] {
 		return
 	}
 	if before == nil && n.Revision < w.strangers.revision(n.ID) {
@@ -289,7 +289,7 @@ func (w *Members) AddressGroupsPulled(asked []Item, found []neutron.AddressGroup
 		}
 		i := slices.IndexFunc(found, func(g neutron.AddressGroup) bool { return g.ID == item.ID })
 		r := w.remotes[item.ID]
-		if i < 0 || w.isDeleted(item.ID) {
+		if i < 0 || w.Deleted(item.ID) {
 			t.absent()
 			w.setAddresses(r, nil)
 		} else {

@@ -209,7 +209,7 @@ func (w *Groups) pushGroup(o neutron.Primitive, event neutron.Event, now time.Ti
 		return err
 	}
 	if event != neutron.Deleted {
-		if g := w.groups[sg.ID]; g != nil && !w.isDeleted(sg.ID) {
+		if g := w.groups[sg.ID]; g != nil && !w.Deleted(sg.ID) {
 			w.concerned = append(w.concerned, sg.ID)
 			w.learnGroup(g, &sg)
 		}
@@ -269,7 +269,7 @@ func (w *Members) pushAddressGroup(o neutron.Primitive, event neutron.Event, now
 		}
 		return nil
 	}
-	if r != nil && r.addresses && !w.isDeleted(g.ID) {
+	if r != nil && r.addresses && !w.Deleted(g.ID) {
 		w.learnAddresses(r, &g)
 	}
 	return nil

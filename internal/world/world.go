@@ -262,7 +262,8 @@ func (w *common) Expire(now time.Time) {
 	maps.DeleteFunc(w.deleted, func(_ string, at time.Time) bool { return now.Sub(at) > tombstoneLife })
 }
 
-func (w *common) isDeleted(id string) bool {
+// Deleted returns whether the server said so lately. What it says about the object after that does not count.
+func (w *common) Deleted(id string) bool {
 	_, gone := w.deleted[id]
 	return gone
 }
