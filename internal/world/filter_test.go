@@ -574,3 +574,16 @@ func TestALatePushDoesNotMakeAMember(t *testing.T) {
 		}
 	}
 }
+
+// TestRevisionsAreKeptWhileAnAnswerMayCome: and not longer.
+func TestRevisionsAreKeptWhileAnAnswerMayCome(t *testing.T) {
+	w := filtering(1)
+	w.Members.KeepRevisions(true)
+	w.Members.passed["m"] = 3
+	if w.Members.KeepRevisions(true); w.Members.passed["m"] != 3 {
+		t.Errorf("%v", w.Members.passed)
+	}
+	if w.Members.KeepRevisions(false); w.Members.passed != nil {
+		t.Errorf("%v", w.Members.passed)
+	}
+}
