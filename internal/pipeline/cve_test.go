@@ -286,18 +286,28 @@ func TestNoHelpers(t *testing.T) {
 	}
 }
 
-// A port of one network writes the local VLAN of another one into a frame that goes past the rules. Table 94 must not deliver it there.
+// A port of one network writes the local VLAN of another one into a frame. Direct delivery must not take it there.
 func TestFrameUnderAnotherNetworksVLAN(t *testing.T) {
-	c := play(t, "option explicitly_egress_direct\nnetwork N vxlan 42\nnetwork M vxlan 43\ngroup g\nport A 11 N 10.0.0.10 group g\nport B 12 M 10.0.1.11 group g\n").cloud()
-	c.converge(t)
-	for _, tc := range []struct{ what, packet, want string }{
-		{"from another host", "dl_vlan=2,dl_dst=" + macOfB, "pop_vlan,output:12"},
-		{"from a port of its own network", "reg6=2,dl_dst=" + macOfB, "output:12"},
-		{"from a port of another network, untagged", "reg6=1,dl_dst=" + macOfB, "NORMAL"},
-		{"from a port of another network, tagged", "reg6=1,dl_vlan=2,dl_dst=" + macOfB, "NORMAL"},
+	const networks = "option explicitly_egress_direct\nnetwork N vxlan 42\nnetwork M vxlan 43\n"
+	for _, driver := range []struct {
+		name, script string
+		table        uint8
+		elsewhere    string // what becomes of frames that are for no port of their network
+	}{
+		{"openvswitch", networks + "group g\nport A 11 N 10.0.0.10 group g\nport B 12 M 10.0.1.11 group g\n", fwAcceptedNormal, "NORMAL"},
+		{"noop", "option no_firewall\n" + networks + "port A 11 N 10.0.0.10\nport B 12 M 10.0.1.11\n", intDirect, "goto_table:62"},
 	} {
-		if got := c.decide(t, fwAcceptedNormal, tc.packet); got != tc.want {
-			t.Errorf("a frame to B %s: %s, want %s", tc.what, got, tc.want)
+		c := play(t, driver.script).cloud()
+		c.converge(t)
+		for _, tc := range []struct{ what, packet, want string }{
+			{"from another host", "dl_vlan=2,dl_dst=" + macOfB, "pop_vlan,output:12"},
+			{"from a port of its own network", "reg6=2,dl_dst=" + macOfB, "output:12"},
+			{"from a port of another network, untagged", "reg6=1,dl_dst=" + macOfB, driver.elsewhere},
+			{"from a port of another network, tagged", "reg6=1,dl_vlan=2,dl_dst=" + macOfB, driver.elsewhere},
+		} {
+			if got := c.decide(t, driver.table, tc.packet); got != tc.want {
+				t.Errorf("%s, a frame to B %s: %s, want %s", driver.name, tc.what, got, tc.want)
+			}
 		}
 	}
 }

@@ -37,6 +37,10 @@ func (c *compiler) directBase(br string) {
 	c.flow(br, directReason, of.Flow{Table: intDirect, Actions: []of.Action{of.GotoTable(intEgress)}})
 }
 
+// fromOtherBridges matches packets that no port of this host sent. Those of this host's ports have their network in the register, whatever VLAN
+// the port writes into the frame.
+func fromOtherBridges() of.Term { return of.Num(regNetwork, 0) }
+
 // unfiltered compiles how packets get straight to a port without filters and from it.
 func (c *compiler) unfiltered(p *world.Port) {
 	if !c.directly() {
@@ -49,7 +53,9 @@ func (c *compiler) unfiltered(p *world.Port) {
 		Table: intTransient, Priority: 9, Match: of.Match{from, of.HW(of.EthSrc, mac)},
 		Actions: []of.Action{of.Set(regNetwork, of.Uint(uint64(vlan))), of.To(intDirect)},
 	})
-	c.flow(br, directReason, of.Flow{Table: intDirect, Priority: 12, Match: of.Match{out, of.VLAN(vlan)}, Actions: []of.Action{of.PopVLAN{}, to}})
+	c.flow(br, directReason, of.Flow{
+		Table: intDirect, Priority: 12, Match: of.Match{out, of.VLAN(vlan), fromOtherBridges()}, Actions: []of.Action{of.PopVLAN{}, to},
+	})
 	c.flow(br, directReason, of.Flow{Table: intDirect, Priority: 12, Match: of.Match{out, network}, Actions: []of.Action{to}})
 	if patch := c.wayOut(p.Wiring.Segment); patch != 0 {
 		c.flow(br, directReason, of.Flow{

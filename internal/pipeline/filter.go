@@ -308,8 +308,7 @@ func (f *filters) direct() {
 	}
 	mac := hw(f.p.VIF.MAC)
 	f.add(fwAcceptedNormal, 12, directReason, of.Match{of.HW(of.EthDst, mac), f.network()}, f.deliver())
-	// From other bridges. What a port of this host sends has its network in the register, whatever VLAN the port writes into the frame.
-	f.add(fwAcceptedNormal, 12, directReason, of.Match{of.HW(of.EthDst, mac), of.VLAN(f.vlan), of.Num(regNetwork, 0)}, of.PopVLAN{}, f.deliver())
+	f.add(fwAcceptedNormal, 12, directReason, of.Match{of.HW(of.EthDst, mac), of.VLAN(f.vlan), fromOtherBridges()}, of.PopVLAN{}, f.deliver())
 	if patch := f.wayOut(f.p.Wiring.Segment); patch != 0 {
 		f.add(fwAcceptedNormal, 10, directReason, of.Match{of.HW(of.EthSrc, mac), unicast(), f.network()},
 			of.PushVLAN(of.EtherVLAN), of.SetVLAN(f.vlan), of.Output(patch))
