@@ -39,12 +39,7 @@ func (x *hostileVM) forged(t *testing.T, make func(mac string, to *vm, k token) 
 			}
 		}
 		x.wait(silence)
-		arrived := 0
-		for _, k := range lies {
-			for _, v := range x.vms() {
-				arrived += v.heard(k)
-			}
-		}
+		arrived := x.heardBy(lies)
 		x.blame(t, arrived, "%d of %d frames under other MACs arrived", arrived, len(lies))
 	}
 	for _, h := range x.l.Hosts() {
@@ -91,6 +86,44 @@ func (x *hostileVM) forgedType(t *testing.T) {
 	x.forged(t, func(mac string, to *vm, k token) []byte { return ethernet(to.MAC, mac, permitted, make([]byte, 46), k) })
 }
 
+// otherVLANs are honest ARP frames, but for a tag: the local VLAN of another network, to VMs of which they are sent.
+func (x *hostileVM) otherVLANs(t *testing.T) {
+	vlan := x.localVLAN(t, x.red.vms[0])
+	sent := []token{}
+	for range 20 {
+		for _, to := range x.red.vms {
+			k := x.token()
+			sent = append(sent, k)
+			f := arp(1, to.MAC, x.self.MAC, x.self.MAC, x.self.v4, to.MAC, to.v4, k)
+			if err := x.self.probe.send(tagged(f, vlan)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	x.wait(silence)
+	arrived := x.heardBy(sent)
+	x.blame(t, arrived, "%d of %d frames under the VLAN of another network arrived", arrived, len(sent))
+}
+
+// heardBy counts how often frames arrived, at any VM.
+func (x *hostileVM) heardBy(frames []token) (count int) {
+	for _, k := range frames {
+		for _, v := range x.vms() {
+			count += v.heard(k)
+		}
+	}
+	return count
+}
+
+// localVLAN is the VLAN of a VM's network on its host.
+func (x *hostileVM) localVLAN(t *testing.T, v *vm) (vlan uint16) {
+	t.Helper()
+	if _, err := fmt.Sscan(x.tag(t, v), &vlan); err != nil {
+		t.Fatal(err)
+	}
+	return vlan
+}
+
 // twin makes a filtered VM on the first host that has the MAC of another and is on another network. Where two claims are equal the lower
 // ID wins: the new one's is the lower if it can be had, which for a very low one takes too long.
 func (x *hostileVM) twin(t *testing.T, n *network, victim *vm, number int) *vm {
@@ -125,10 +158,7 @@ func (x *hostileVM) twin(t *testing.T, n *network, victim *vm, number int) *vm {
 // sameVLAN has a tenant own a network on the physical VLAN whose number is the local VLAN of another tenant's network on the host, and in it
 // VMs with the MACs of the other's. What is for one of two such VMs must not arrive at the other.
 func (x *hostileVM) sameVLAN(t *testing.T) {
-	var local int
-	if _, err := fmt.Sscan(x.tag(t, x.red.vms[0]), &local); err != nil {
-		t.Fatal(err)
-	}
+	local := int(x.localVLAN(t, x.red.vms[0]))
 	grey := &network{Network: lab.Network{Name: "grey", Type: "vlan", PhysicalNetwork: "physnet1", Segment: local}}
 	if err := x.create(grey); err != nil {
 		t.Fatal(err)

@@ -28,6 +28,8 @@ const (
 
 	// permitted is an Ethernet type that an operator lets pass.
 	permitted = 0x4008
+	// egressDirect sends frames straight to their port by MAC and VLAN.
+	egressDirect = "agent.explicitly_egress_direct=true"
 	// inFlight is how many frames are sent before something must have arrived: fewer than any queue on the way holds.
 	inFlight = 48
 )
@@ -54,7 +56,9 @@ func TestHostile(t *testing.T) {
 	for i, r := range []hostileRound{
 		{name: "openvswitch", overrides: []string{filtering}, filtered: true},
 		{name: "openvswitch, permitted type, address pairs", overrides: []string{filtering, fmt.Sprintf("securitygroup.permitted_ethertypes=0x%x", permitted)}, filtered: true, pairs: true},
-		{name: "noop", pairs: false},
+		{name: "openvswitch, egress direct", overrides: []string{filtering, egressDirect}, filtered: true},
+		{name: "noop"},
+		{name: "noop, egress direct", overrides: []string{egressDirect}},
 	} {
 		x.round.name = r.name
 		if !x.run(t, "agents start", "2", func(t *testing.T) { x.restart(t, r) }) {
@@ -65,6 +69,7 @@ func TestHostile(t *testing.T) {
 		}
 		x.run(t, "address pairs are as they should be", "2", func(t *testing.T) { x.pair(t, r) })
 		x.run(t, "an advertisement of its own address under another MAC", "2", x.forgedAdvertisement)
+		x.run(t, "ARP frames under the VLAN of another network", "2", x.otherVLANs)
 		if r.pairs {
 			x.run(t, "a permitted type under another MAC", "2", x.forgedType)
 		}
@@ -247,11 +252,7 @@ func (x *hostileVM) cast(t *testing.T) hostile.Cast {
 	// Nobody has the gateway's MAC here: whoever gets the switch to take it for the gateway is found by that.
 	c.Gateway = hostile.Party{MAC: hw("fa:16:3e:00:00:fe"), V4: netip.MustParseAddr("192.168.100.1"), V6: netip.MustParseAddr("fd00:e2e::1")}
 	for _, v := range []*vm{x.self, x.red.vms[0]} {
-		var vlan uint16
-		if _, err := fmt.Sscan(x.tag(t, v), &vlan); err != nil {
-			t.Fatal(err)
-		}
-		c.VLANs = append(c.VLANs, vlan)
+		c.VLANs = append(c.VLANs, x.localVLAN(t, v))
 	}
 	return c
 }

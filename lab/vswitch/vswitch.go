@@ -165,7 +165,7 @@ func (s *Switch) tool(ctx context.Context, name string, args ...string) (string,
 	cmd := s.Command(ctx, name, args...)
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
-	cmd.WaitDelay = time.Second
+	cmd.WaitDelay = 5 * time.Second
 	if err := cmd.Run(); err != nil {
 		line := name + " " + strings.Join(args, " ")
 		if len(line) > 300 {
