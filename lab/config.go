@@ -2,7 +2,10 @@
 
 package lab
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // serverParams is what the server's configuration depends on.
 type serverParams struct {
@@ -10,6 +13,7 @@ type serverParams struct {
 	apiPort      int
 	database     string // SQLAlchemy URL
 	transportURL string
+	workers      string // processes that serve RPC
 }
 
 // serverConfig renders neutron.conf and ml2.ini of neutron-server.
@@ -22,7 +26,7 @@ func serverConfig(p serverParams) (neutron, ml2 string) {
 		"bind_host = 127.0.0.1",
 		fmt.Sprintf("bind_port = %d", p.apiPort),
 		"api_workers = 1",
-		"rpc_workers = 1",
+		"rpc_workers = "+cmp.Or(p.workers, "1"),
 		"transport_url = "+p.transportURL,
 		"state_path = "+p.dir+"/state",
 		"notify_nova_on_port_status_changes = false",

@@ -78,6 +78,9 @@ func TestServerConfig(t *testing.T) {
 			t.Errorf("neutron.conf lacks %q", line)
 		}
 	}
+	if neutron, _ := serverConfig(serverParams{workers: "4"}); !strings.Contains(neutron, "\nrpc_workers = 4\n") {
+		t.Error("neutron.conf lacks its four workers")
+	}
 	for _, line := range []string{
 		"type_drivers = flat,vlan,vxlan,gre,geneve,local", "mechanism_drivers = openvswitch,l2population",
 		"extension_drivers = port_security,qos",

@@ -26,6 +26,8 @@ const (
 	EnvServer = "PATCHBAY_LAB_SERVER"
 	// EnvUnkind says how unkind the simulated server of a lab is.
 	EnvUnkind = "PATCHBAY_LAB_UNKIND"
+	// EnvWorkers is how many processes of neutron-server serve RPC: one, unless it says more.
+	EnvWorkers = "PATCHBAY_LAB_RPC_WORKERS"
 	// EnvRelease says of which release the server of a new lab is: the simulated one, or Neutron as Options.Release has it.
 	EnvRelease = "PATCHBAY_LAB_RELEASE"
 	// envLab names the lab binary that runs the simulated server.

@@ -12,15 +12,52 @@ import (
 
 // Due returns the ports whose claims Next compares with what the server has confirmed.
 func (r *Reporter) Due() []string {
-	if r.changing {
+	full, repeating := r.count(changes) >= r.window.Size(), r.count(repeats) > 0
+	if full && repeating {
 		return nil
 	}
-	return slices.Sorted(maps.Keys(r.due))
+	var ids []string
+	for id := range r.due {
+		if wait := full; !r.inFlight(id) {
+			if r.again[id] {
+				wait = repeating
+			}
+			if !wait {
+				ids = append(ids, id)
+			}
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// The kinds of batches.
+func changes(b *Batch) bool   { return !b.Refresh && !b.again }
+func repeats(b *Batch) bool   { return b.again }
+func refreshes(b *Batch) bool { return b.Refresh }
+
+// count returns how many batches of a kind are in flight.
+func (r *Reporter) count(kind func(*Batch) bool) (n int) {
+	for _, b := range r.flights {
+		if kind(&b) {
+			n++
+		}
+	}
+	return n
+}
+
+func (r *Reporter) inFlight(port string) bool {
+	for _, b := range r.flights {
+		if _, ok := b.Claims[port]; ok {
+			return true
+		}
+	}
+	return false
 }
 
 // Candidates returns the ports of whose claims Next chooses one for each network to refresh.
 func (r *Reporter) Candidates() []string {
-	if r.refreshing || len(r.networks) == 0 {
+	if r.count(refreshes) > 0 || len(r.networks) == 0 {
 		return nil
 	}
 	ids := slices.Sorted(maps.Keys(r.confirmed))
@@ -30,23 +67,47 @@ func (r *Reporter) Candidates() []string {
 // Next takes the batches to send now. It is given the claims of the ports that Due and Candidates return.
 func (r *Reporter) Next(due, candidates []Claim, now time.Time) []Batch {
 	r.deadline = time.Time{}
+	l := r.sort(due, now)
 	var out []Batch
-	take := func(b Batch, kind *bool) {
-		if ids := b.Ports(); len(ids) > 0 {
-			*kind, b.epoch, b.resyncs = true, r.epoch, r.resyncs
-			for _, id := range ids {
-				r.inFlight[id] = true
-			}
-			out = append(out, b)
+	send := func(b Batch) bool {
+		if len(b.Claims) == 0 {
+			return false
 		}
+		r.sent++
+		b.id, b.sent, b.resyncs = r.sent, now, r.resyncs
+		r.flights[b.id] = b
+		out = append(out, b)
+		return true
 	}
-	if !r.changing {
-		take(r.changeBatch(due, now), &r.changing)
+	for r.count(changes) < r.window.Size() && send(r.fill(&l.changed, r.size(len(l.changed)), l.held)) {
 	}
-	if !r.refreshing && len(r.networks) > 0 {
-		take(r.refreshBatch(candidates, now), &r.refreshing)
+	for len(l.changed) == 0 && r.count(changes) < r.window.Size() && send(r.disable(l)) {
+	}
+	if len(l.changed) == 0 && r.count(repeats) == 0 {
+		b := r.fill(&l.again, r.perReport, l.held)
+		b.again = true
+		send(b)
+	}
+	if len(out) > 0 {
+		out[0].Repeated = l.repeated
+	}
+	if r.count(changes) == 0 {
+		r.step = 1
+	}
+	if r.count(refreshes) == 0 && len(r.networks) > 0 {
+		send(r.refreshBatch(candidates, now))
 	}
 	return out
+}
+
+// size returns how many of so many ports the next batch has: few while others may be in flight, so that none waits for many, and all if not.
+func (r *Reporter) size(ports int) int {
+	window := r.window.Size()
+	if window == 1 {
+		return r.perReport
+	}
+	free := window - r.count(changes)
+	return min(r.perReport, r.step, (ports+free-1)/free)
 }
 
 // Deadline returns when Next may return more because of the time alone, or zero. It is as of the last Next.
@@ -68,16 +129,25 @@ func (r *Reporter) waiting(port string, now time.Time) bool {
 	return true
 }
 
-// changeBatch returns a batch of what the server has not confirmed. A disabled port has a call of its own, after the others.
-func (r *Reporter) changeBatch(due []Claim, now time.Time) Batch {
-	b := Batch{Claims: map[string]Claim{}}
-	var disabled Claim
+// list is what the server has to be told.
+type list struct {
+	changed  []Claim // somebody waits for it; ports that go are first
+	again    []Claim // the server has the port as ACTIVE
+	disabled []Claim // each has a call of its own
+	repeated []string
+	held     map[world.SegmentKey]bool // networks that a batch waits for, to be in flight beside no other: nothing more of them is sent
+}
+
+// sort compares what is true with what the server has confirmed.
+func (r *Reporter) sort(due []Claim, now time.Time) *list {
+	l := &list{held: map[world.SegmentKey]bool{}}
+	var up []Claim
 	for _, c := range due {
-		if !c.Applied || r.inFlight[c.Port] || r.waiting(c.Port, now) {
+		if !c.Applied || r.inFlight(c.Port) || r.waiting(c.Port, now) {
 			continue
 		}
 		status, repeat := c.against(r.confirmed[c.Port])
-		if status == Unknown && r.unsure[c.Port] {
+		if _, unsure := r.unsure[c.Port]; unsure && status == Unknown {
 			status = c.Status // it may not be what the server has
 		}
 		if status == Unknown {
@@ -85,18 +155,60 @@ func (r *Reporter) changeBatch(due []Claim, now time.Time) Batch {
 			continue
 		}
 		if repeat {
-			b.Repeated = append(b.Repeated, c.Port)
+			l.repeated = append(l.repeated, c.Port)
 		}
-		if c.Status = status; status != AdminDown {
-			b.add(c, r.perReport)
-		} else if disabled.Port == "" {
-			disabled = c
+		switch c.Status = status; {
+		case status == AdminDown:
+			l.disabled = append(l.disabled, c)
+		case status == Down:
+			l.changed = append(l.changed, c)
+		case c.ServerStatus == "ACTIVE":
+			r.again[c.Port] = true
+			l.again = append(l.again, c)
+		default:
+			up = append(up, c)
 		}
 	}
-	if len(b.Claims) == 0 && disabled.Port != "" {
-		b.AdminDown, b.Claims[disabled.Port] = disabled.Port, disabled
+	l.changed = append(l.changed, up...)
+	return l
+}
+
+// fill takes ports from a list into a batch, at most so many as up and as many as down.
+func (r *Reporter) fill(from *[]Claim, most int, held map[world.SegmentKey]bool) Batch {
+	b := Batch{Claims: map[string]Claim{}, networks: map[world.SegmentKey]bool{}}
+	var rest []Claim
+	for _, c := range *from {
+		if !b.hasRoom(c.Status, most) || !r.join(&b, c, held) {
+			rest = append(rest, c)
+			continue
+		}
+		b.add(c)
 	}
-	b.Update.RefreshTunnels = slices.ContainsFunc(b.Update.Up, func(id string) bool { return !r.synced || b.Claims[id].NoEntries })
+	*from = rest
+	b.Update.RefreshTunnels = slices.ContainsFunc(b.Update.Up, func(id string) bool { return r.needsEntries(b.Claims[id]) })
+	return b
+}
+
+// needsEntries says whether the report that a port is up has to have the server send the forwarding entries of its network. At first nobody knows
+// what it sent to an earlier run.
+func (r *Reporter) needsEntries(c Claim) bool {
+	key, counted := r.network(c)
+	if !counted {
+		return !r.synced
+	}
+	return r.requested[key].IsZero() && (!r.synced || c.NoEntries)
+}
+
+// disable returns the batch of a disabled port.
+func (r *Reporter) disable(l *list) Batch {
+	b := Batch{Claims: map[string]Claim{}, networks: map[world.SegmentKey]bool{}}
+	for i, c := range l.disabled {
+		if r.join(&b, c, l.held) {
+			b.AdminDown, b.Claims[c.Port] = c.Port, c
+			l.disabled = slices.Delete(l.disabled, i, i+1)
+			break
+		}
+	}
 	return b
 }
 
@@ -104,21 +216,27 @@ func (r *Reporter) changeBatch(due []Claim, now time.Time) Batch {
 func (r *Reporter) nothingDue(c Claim) {
 	delete(r.due, c.Port)
 	if c.gone() {
-		delete(r.confirmed, c.Port)
+		r.confirm(c)
 		r.retries.Forget(c.Port)
 	}
 }
 
-// add names a port in a batch as up or down, unless the batch names as many already.
-func (b *Batch) add(c Claim, most int) {
-	ids := &b.Update.Up
+// hasRoom says whether a batch may name one more port as up or down.
+func (b *Batch) hasRoom(s Status, most int) bool {
+	if s == Down {
+		return len(b.Update.Down) < most
+	}
+	return len(b.Update.Up) < most
+}
+
+// add names a port in a batch as up or down.
+func (b *Batch) add(c Claim) {
 	if c.Status == Down {
-		ids = &b.Update.Down
+		b.Update.Down = append(b.Update.Down, c.Port)
+	} else {
+		b.Update.Up = append(b.Update.Up, c.Port)
 	}
-	if len(*ids) < most {
-		*ids = append(*ids, c.Port)
-		b.Claims[c.Port] = c
-	}
+	b.Claims[c.Port] = c
 }
 
 // against returns the status that the server has to be told of a port, or Unknown if there is none, and whether the server has
@@ -158,8 +276,8 @@ func (r *Reporter) refreshBatch(candidates []Claim, now time.Time) Batch {
 			continue
 		}
 		chosen[c.Segment] = true
-		if !r.inFlight[c.Port] && !r.waiting(c.Port, now) {
-			b.add(c, r.perReport)
+		if !r.inFlight(c.Port) && b.hasRoom(Up, r.perReport) && !r.waiting(c.Port, now) {
+			b.add(c) // the port is counted already, so that this may run beside anything
 		}
 	}
 	if len(chosen) == 0 {
@@ -171,71 +289,4 @@ func (r *Reporter) refreshBatch(candidates []Claim, now time.Time) Batch {
 	}
 	b.Update.RefreshTunnels = true
 	return b
-}
-
-// Done takes the outcome of a batch. It returns the claims that the server has confirmed. The others are due again after a pause.
-// counts is false for a failure of a batch that was abandoned: nothing follows from it.
-func (r *Reporter) Done(b Batch, result Result, now time.Time) (confirmed []Claim, counts bool) {
-	if b.epoch != r.epoch {
-		if result.Failed {
-			return nil, false
-		}
-		r.makeDue(b)
-	}
-	r.land(b)
-	for _, id := range b.Ports() {
-		if result.Failed || slices.Contains(result.FailedUp, id) || slices.Contains(result.FailedDown, id) {
-			r.retries.FailCall(id, now, result.Refused || !result.Failed)
-			r.unsure[id] = true
-			continue
-		}
-		c := b.Claims[id]
-		r.retries.Forget(id)
-		delete(r.unsure, id)
-		if r.confirmed[id] = c; c.gone() {
-			delete(r.confirmed, id)
-		}
-		confirmed = append(confirmed, c)
-		if c.Status != Up || b.resyncs != r.resyncs {
-			continue
-		}
-		if c.Tunnelled && r.requested[c.Segment].IsZero() {
-			r.requested[c.Segment] = now
-		}
-		if b.Update.RefreshTunnels {
-			delete(r.networks, c.Segment)
-		}
-	}
-	return confirmed, true
-}
-
-// Fail takes that a batch has ended and its outcome is lost: its ports are due again after a pause.
-func (r *Reporter) Fail(b Batch, now time.Time) {
-	r.land(b)
-	r.makeDue(b)
-	for _, id := range b.Ports() {
-		r.retries.Fail(id, now)
-		r.unsure[id] = true
-	}
-}
-
-func (r *Reporter) makeDue(b Batch) {
-	for _, id := range b.Ports() {
-		r.due[id] = true
-	}
-}
-
-// land takes a batch out of flight, unless it was abandoned before.
-func (r *Reporter) land(b Batch) {
-	if b.epoch != r.epoch {
-		return
-	}
-	if b.Refresh {
-		r.refreshing = false
-	} else {
-		r.changing = false
-	}
-	for _, id := range b.Ports() {
-		delete(r.inFlight, id)
-	}
 }

@@ -6,8 +6,13 @@
 // the outcomes of reports. Its outputs are reports to send (a [Batch]), and the claims that the server has confirmed. Nothing in
 // it calls the server or reads the clock.
 //
-// One batch of changed statuses is in flight at a time, and beside it one batch that refreshes networks: the server takes long for
-// that, and a changed status must not wait for it. A port is in one batch at a time, so that no report overtakes another one.
+// Somebody waits for a port that the server does not have as ACTIVE yet: such ports are reported in small batches side by side, as many as the server
+// answers well ([pace.Window]). Ports that the server has as ACTIVE already, as after a restart, follow in one large batch at a time. Beside these,
+// one batch at a time refreshes networks: the server takes long for that. A port is in one batch at a time, so that no report overtakes another one.
+//
+// With l2population the server counts the active ports of a network on the host: the first one has it send the forwarding entries of the network,
+// the last one that goes has other hosts forget this host. So that it counts right, the first report of such a network names one port of it and runs
+// beside no other report of the network, and so does a report that a port is down. Networks are independent of each other.
 package report
 
 import (
@@ -55,8 +60,11 @@ type Batch struct {
 	// Repeated are the due ports, of this batch and of later ones, that the server has confirmed as up and has to be told again.
 	Repeated []string
 
-	epoch   int // of the reporter, see Abandon
-	resyncs int // of the reporter, see Resync
+	id       int
+	again    bool // the server has the ports as ACTIVE already
+	sent     time.Time
+	resyncs  int                       // of the reporter, see Resync
+	networks map[world.SegmentKey]bool // those that the server counts ports of; true: no other batch of the network may be in flight
 }
 
 // Ports returns the ports that a batch names.
@@ -82,29 +90,37 @@ type Reporter struct {
 	retries   pace.Backoff[string]
 	deadline  time.Time
 
-	due       map[string]bool  // ports whose status may have to be reported
-	confirmed map[string]Claim // what the server has confirmed
-	unsure    map[string]bool  // ports with a report since that failed: the server may have taken it, or still take it
-	synced    bool             // see Synced
+	due       map[string]bool          // ports whose status may have to be reported
+	confirmed map[string]Claim         // what the server has confirmed
+	up        map[world.SegmentKey]int // how many of those are up, by network that the server counts ports of
+	unsure    map[string]Claim         // of a report since that failed: the server may have taken it, or still take it
+	again     map[string]bool          // due ports that the server has as ACTIVE already
+	synced    bool                     // see Synced
 
-	inFlight             map[string]bool // ports of batches in flight
-	changing, refreshing bool            // a batch of each kind is in flight
-	epoch, resyncs       int
-	networks             map[world.SegmentKey]bool // whose forwarding entries the server has to send again
-	requested            map[world.SegmentKey]time.Time
+	window    pace.Window // of batches for which somebody waits
+	step      int         // how many ports such a batch has; it grows from 1
+	flights   map[int]Batch
+	sent      int // batches, ever
+	resyncs   int
+	networks  map[world.SegmentKey]bool // whose forwarding entries the server has to send again
+	requested map[world.SegmentKey]time.Time
 }
 
 // New returns a reporter. A batch names at most perReport ports as up, and as many as down. Every batch that refreshes networks
 // takes a token from checks.
 func New(perReport int, checks *pace.Bucket) *Reporter {
 	return &Reporter{
-		perReport: perReport, checks: checks, retries: pace.Backoff[string]{}, due: map[string]bool{}, confirmed: map[string]Claim{},
-		unsure: map[string]bool{}, inFlight: map[string]bool{}, networks: map[world.SegmentKey]bool{}, requested: map[world.SegmentKey]time.Time{},
+		perReport: perReport, checks: checks, retries: pace.Backoff[string]{}, step: 1, due: map[string]bool{}, confirmed: map[string]Claim{},
+		up: map[world.SegmentKey]int{}, unsure: map[string]Claim{}, again: map[string]bool{}, flights: map[int]Batch{},
+		networks: map[world.SegmentKey]bool{}, requested: map[world.SegmentKey]time.Time{},
 	}
 }
 
 // Changed makes a port due: its claim may have changed.
-func (r *Reporter) Changed(port string) { r.due[port] = true }
+func (r *Reporter) Changed(port string) {
+	r.due[port] = true
+	delete(r.again, port)
+}
 
 // Refresh has the server send the forwarding entries of networks again. The report of one port of each makes it do so.
 func (r *Reporter) Refresh(networks ...world.SegmentKey) {
@@ -135,12 +151,10 @@ func (r *Reporter) RetryNow(now time.Time) { r.retries.RetryNow(now) }
 // Abandon gives up the batches in flight: their ports are reported again. A late outcome of one counts, and makes its ports due
 // once more, because the server may have taken the later report first.
 func (r *Reporter) Abandon() {
-	if len(r.inFlight) > 0 {
-		r.changing, r.refreshing = false, false
-		maps.Copy(r.unsure, r.inFlight)
-		clear(r.inFlight)
-		r.epoch++
+	for _, b := range r.flights {
+		maps.Copy(r.unsure, b.Claims)
 	}
+	clear(r.flights)
 }
 
 // Stats is how much there is to do.
@@ -151,7 +165,13 @@ type Stats struct {
 }
 
 // Stats returns how much there is to do.
-func (r *Reporter) Stats() Stats { return Stats{len(r.due), len(r.inFlight), len(r.networks)} }
+func (r *Reporter) Stats() Stats {
+	s := Stats{Due: len(r.due), Networks: len(r.networks)}
+	for _, b := range r.flights {
+		s.InFlight += len(b.Claims)
+	}
+	return s
+}
 
 // Confirmed returns the status of a port that the server has confirmed.
 func (r *Reporter) Confirmed(port string) Status { return r.confirmed[port].Status }

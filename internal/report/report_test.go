@@ -21,11 +21,12 @@ type host struct {
 	checks pace.Bucket
 	ports  map[string]Claim
 	now    time.Time
+	narrow bool // the window stays closed: one batch at a time, of all that is due
 }
 
 func newHost(t *testing.T, perReport int) *host {
 	t.Helper()
-	h := &host{t: t, ports: map[string]Claim{}, now: time.Unix(1000, 0)}
+	h := &host{t: t, ports: map[string]Claim{}, now: time.Unix(1000, 0), narrow: true}
 	h.Reporter = New(perReport, &h.checks)
 	return h
 }
@@ -47,6 +48,10 @@ func (h *host) next() []Batch {
 			out = append(out, h.ports[id])
 		}
 		return out
+	}
+	if h.narrow {
+		h.window = pace.Window{}
+		h.window.Failed()
 	}
 	return h.Next(claims(h.Due()), claims(h.Candidates()), h.now)
 }
@@ -278,7 +283,7 @@ func TestAPortIsInOneBatch(t *testing.T) {
 	refresh := h.want("refresh [a]")
 	h.gone("a")
 	h.set(tunnelled("b", "n"))
-	other := h.want("up [b] down [] with entries")
+	other := h.want("up [b] down []")
 	h.done(other)
 	h.want()
 	h.done(refresh)
@@ -287,12 +292,13 @@ func TestAPortIsInOneBatch(t *testing.T) {
 	// A port whose status is reported is not used for a refresh, nor is another one of its network.
 	h = newHost(t, 10)
 	h.set(tunnelled("a", "n"), tunnelled("b", "n"))
-	h.done(h.want("up [a b] down [] with entries"))
+	h.done(h.want("up [a] down [] with entries"))
+	h.done(h.want("up [b] down []"))
 	down := tunnelled("a", "n")
 	down.Revision, down.ServerStatus = 1, "DOWN"
 	h.set(down)
 	h.Refresh(world.SegmentKey{Network: "n"})
-	h.want("up [a] down [] with entries")
+	h.want("up [a] down []")
 }
 
 // The outcome of an abandoned batch may be late. The server may have carried it out after the batch that followed: its ports are
@@ -322,10 +328,6 @@ func TestALateOutcome(t *testing.T) {
 	}
 	h.done(h.want("up [] down [b]"))
 	h.want()
-	epoch := h.epoch
-	if h.Abandon(); h.epoch != epoch {
-		t.Error("nothing was in flight, and something was abandoned")
-	}
 }
 
 // A batch whose outcome is lost has failed.
@@ -407,7 +409,8 @@ func TestBoundOfPorts(t *testing.T) {
 func TestRefresh(t *testing.T) {
 	h := newHost(t, 10)
 	h.set(tunnelled("a", "n"), tunnelled("b", "n"), tunnelled("c", "m"), up("d", "i"))
-	h.done(h.want("up [a b c d] down [] with entries"))
+	h.done(h.want("up [a c d] down [] with entries")) // one of n is enough
+	h.done(h.want("up [b] down []"))
 	h.Synced()
 	n, m := world.SegmentKey{Network: "n"}, world.SegmentKey{Network: "m"}
 	h.Refresh(n, m)
@@ -524,7 +527,7 @@ func TestRepeatedReports(t *testing.T) {
 	}
 }
 
-// Forwarding entries are requested of every network at first, and later of a network of which none are known.
+// Forwarding entries are requested of every network at first, and later with the first port of a network of which none are known.
 func TestRequestsForEntries(t *testing.T) {
 	h := newHost(t, 10)
 	h.set(up("a", "i"))
@@ -534,8 +537,86 @@ func TestRequestsForEntries(t *testing.T) {
 	h.Synced()
 	h.set(up("b", "i"), tunnelled("c", "n"))
 	h.done(h.want("up [b c] down []"))
-	without := tunnelled("d", "n")
-	without.NoEntries = true
-	h.set(without)
+	first, second := tunnelled("d", "m"), tunnelled("e", "m")
+	first.NoEntries, second.NoEntries = true, true
+	h.set(first, second)
 	h.done(h.want("up [d] down [] with entries"))
+	h.done(h.want("up [e] down []")) // m is on this host alone
+}
+
+// Ports for which somebody waits are reported side by side, few at first. One failure, and they are reported together.
+func TestReportsSideBySide(t *testing.T) {
+	h := newHost(t, 50)
+	h.narrow = false
+	h.Synced()
+	for i := range 40 {
+		h.set(up(fmt.Sprintf("p%02d", i), "i"))
+	}
+	batches := h.want("up [p00] down []", "up [p01] down []")
+	h.want()
+	h.now = h.now.Add(100 * time.Millisecond)
+	h.done(batches[:1])
+	h.want("up [p02 p03] down []")
+	h.done(batches[1:])
+	if got := len(h.next()); got != 2 || h.window.Size() != 3 {
+		t.Errorf("%d more batches, a window of %d", got, h.window.Size())
+	}
+	for id, b := range h.flights {
+		h.Done(b, Result{Failed: true}, h.now)
+		if _, ok := h.flights[id]; ok {
+			t.Fatal("still in flight")
+		}
+	}
+	if got := h.next(); len(got) != 1 || len(got[0].Update.Up) < 20 {
+		t.Errorf("after failures %d batches", len(got))
+	}
+}
+
+// What the server has as ACTIVE already is reported in one large batch at a time, and nothing that is new waits for it.
+func TestPortsThatAreActive(t *testing.T) {
+	h := newHost(t, 3)
+	h.narrow = false
+	h.Synced()
+	active := func(id string) Claim {
+		c := up(id, "i")
+		c.ServerStatus = "ACTIVE"
+		return c
+	}
+	h.set(active("a"), active("b"), active("c"), active("d"), up("new", "i"))
+	first := h.want("up [new] down []", "up [a b c] down []")
+	h.set(up("newer", "i"))
+	h.done(h.want("up [newer] down []"))
+	h.want()
+	if got := h.Due(); slices.Contains(got, "d") {
+		t.Errorf("%v are looked at though nothing can be sent", got)
+	}
+	h.done(first)
+	h.done(h.want("up [d] down []"))
+	if h.want(); h.Stats() != (Stats{}) {
+		t.Errorf("%+v", h.Stats())
+	}
+}
+
+// The first report of a network, and each that a port is down, runs beside no other of the network.
+func TestReportsThatRunAlone(t *testing.T) {
+	h := newHost(t, 10)
+	h.narrow = false
+	h.Synced()
+	h.set(tunnelled("a", "n"), tunnelled("b", "n"), tunnelled("c", "m"))
+	first := h.want("up [a] down []", "up [c] down []")
+	h.done(first[1:])
+	h.want()
+	h.done(first[:1])
+	b := h.want("up [b] down []")
+	h.gone("a")
+	h.set(tunnelled("d", "n"))
+	h.want() // a waits for b, and d behind it: else ports that come would keep one that goes waiting
+	h.gone("c")
+	h.done(h.want("up [] down [c]"))
+	h.done(b)
+	h.done(h.want("up [d] down [a]"))
+	h.set(Claim{Port: "d", Status: AdminDown, Interface: "i", Applied: true, Segment: world.SegmentKey{Network: "n"}, Tunnelled: true}, tunnelled("e", "n"))
+	up := h.want("up [e] down []")
+	h.done(up)
+	h.done(h.want("disabled d"))
 }
