@@ -28,8 +28,8 @@ import (
 // TestWorkThatLanded: whatever becomes of an outcome, its work is over.
 func TestWorkThatLanded(t *testing.T) {
 	a, _ := filtering(t, &cloud{}, nil, 0)
-	a.report.inFlight, a.memory.saving = true, true
-	if now := time.Now(); !a.database.Probe(now) || a.database.Probe(now) {
+	a.server.report.inFlight, a.memory.saving = true, true
+	if now := time.Now(); !a.server.database.Probe(now) || a.server.database.Probe(now) {
 		t.Error("not one probe at a time")
 	}
 	fly(a)
@@ -37,7 +37,7 @@ func TestWorkThatLanded(t *testing.T) {
 	a.landed(effect.Applied{Round: &dataplane.Round{}})
 	a.landed(effect.Saved{})
 	a.landed(effect.DatabaseAsked{})
-	if a.report.inFlight || a.dataplane.InFlight() || a.memory.saving || !a.database.Probe(time.Now()) {
+	if a.server.report.inFlight || a.dataplane.InFlight() || a.memory.saving || !a.server.database.Probe(time.Now()) {
 		t.Error("something is still on its way")
 	}
 }
@@ -55,11 +55,11 @@ func asks(a *host, o pull.Owner, known bool, ids ...string) pull.Batch {
 // TestAbandonedEvents: what an event leaves undone is due again.
 func TestAbandonedEvents(t *testing.T) {
 	a, batch := filtering(t, &cloud{}, nil, 2)
-	a.versions = neutron.Versions{neutron.KindPort: "1.7", neutron.KindSecurityGroup: "1.5"}
-	a.started, a.switchUp = true, true
+	a.server.versions = neutron.Versions{neutron.KindPort: "1.7", neutron.KindSecurityGroup: "1.5"}
+	a.bridges.started, a.bridges.up = true, true
 	a.world.Switch(batch)
 	a.world.Settle()
-	a.pulls.Set(a.needs())
+	a.pulls.Set(a.pulls.needs(a.extensions.Set))
 	calls := a.pulls.Next(a.world.Now(), time.Now(), false)
 	if len(calls) != 1 || len(calls[0].IDs) != 2 || len(a.pulls.Next(0, time.Now(), false)) != 0 {
 		t.Fatalf("calls %+v", calls)
@@ -68,13 +68,13 @@ func TestAbandonedEvents(t *testing.T) {
 	if s := a.pulls.Stats(pull.Ports); s != (pull.Stats{Needed: 2, Failing: 2}) {
 		t.Errorf("asked again: %+v", s)
 	}
-	if a.pullMissing(); a.turn.wakeAt.IsZero() || a.pulls.InFlight() != 0 {
-		t.Errorf("wakes at %v", a.turn.wakeAt)
+	if a.pulls.ask(a.extensions.Set, a.server.versions, a.server.database.Open()); a.wakeAt.IsZero() || a.pulls.InFlight() != 0 {
+		t.Errorf("wakes at %v", a.wakeAt)
 	}
-	a.turn.wakeAt = time.Time{}
+	a.wakeAt = time.Time{}
 	a.abandon(effect.PortsReported{Batch: report.Batch{Update: neutron.DeviceUpdate{Up: []string{"p0"}, Down: []string{"p1"}}}})
-	if a.reportPorts(); !slices.Equal(a.reports.Due(), calls[0].IDs) || a.reports.Stats().InFlight > 0 || a.turn.wakeAt.IsZero() {
-		t.Errorf("due %v, %+v, wakes at %v", a.reports.Due(), a.reports.Stats(), a.turn.wakeAt)
+	if a.reportPorts(); !slices.Equal(a.reports.Due(), calls[0].IDs) || a.reports.Stats().InFlight > 0 || a.wakeAt.IsZero() {
+		t.Errorf("due %v, %+v, wakes at %v", a.reports.Due(), a.reports.Stats(), a.wakeAt)
 	}
 	a = obeying(t, nil)
 	a.memory.stale = false
@@ -95,7 +95,7 @@ func TestAbandonedEvents(t *testing.T) {
 	if got := lists(); len(got) == 0 {
 		t.Error("a release that was given up runs on")
 	}
-	c, k := &a.extensions.calls, effect.CallKey{Key: greet{}}
+	c, k := &a.extensions, effect.CallKey{Key: greet{}}
 	c.running[k] = true
 	a.abandon(effect.Called{CallKey: k})
 	if _, runs := c.running[k]; runs || c.retries[k].Failed != 1 {
@@ -142,27 +142,26 @@ func TestAbandonedBridges(t *testing.T) {
 func TestMessagesThatWereLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, _ := filtering(t, &cloud{}, nil, 0)
-		c := culprit{name: "messages that were lost"}
 		a.abandon(effect.Message{Message: &messaging.Message{Topic: "t"}})
 		first := a.resyncing.at
-		if first.IsZero() || time.Until(first) > pace.Shortest || !a.turn.wakeAt.Equal(first) {
-			t.Errorf("checked in %v, wakes in %v", time.Until(first), time.Until(a.turn.wakeAt))
+		if first.IsZero() || time.Until(first) > pace.Shortest || !a.wakeAt.Equal(first) {
+			t.Errorf("checked in %v, wakes in %v", time.Until(first), time.Until(a.wakeAt))
 		}
 		for range 8 {
-			a.missed()
+			a.resyncing.lost()
 		}
-		if !a.resyncing.at.Equal(first) || a.contained.retries[c].Failed != 9 {
-			t.Errorf("a check that is due is put off: %v, %+v", a.resyncing.at, a.contained.retries)
+		if !a.resyncing.at.Equal(first) || a.resyncing.losses[struct{}{}].Failed != 9 {
+			t.Errorf("a check that is due is put off: %v, %+v", a.resyncing.at, a.resyncing.losses)
 		}
 		a.resyncing.at = time.Time{}
-		a.missed()
+		a.resyncing.lost()
 		if wait := time.Until(a.resyncing.at); wait < 10*time.Second {
 			t.Errorf("checked after %v, although it goes on", wait)
 		}
-		time.Sleep(time.Until(a.contained.retries[c].At) + peace + 1)
+		time.Sleep(time.Until(a.resyncing.losses[struct{}{}].At) + peace + 1)
 		a.turn.at = time.Now()
-		a.missed()
-		if n := a.contained.retries[c].Failed; n != 1 {
+		a.resyncing.lost()
+		if n := a.resyncing.losses[struct{}{}].Failed; n != 1 {
 			t.Errorf("%d failures after some peace", n)
 		}
 		if nameOf(effect.Message{Message: &messaging.Message{Topic: "t"}}) != "a message of topic t" || nameOf(effect.Saved{}) != "effect.Saved" {
@@ -175,12 +174,12 @@ func TestMessagesThatWereLost(t *testing.T) {
 func TestRowsThatCouldNotBeTaken(t *testing.T) {
 	a, batch := filtering(t, &cloud{}, nil, 1)
 	a.rowsLost(batch)
-	if !a.started || !a.switchUp || a.world.View.BridgeByName("br-int") == nil || len(a.world.Settle()) == 0 {
+	if !a.bridges.started || !a.bridges.up || a.world.View.BridgeByName("br-int") == nil || len(a.world.Settle()) == 0 {
 		t.Error("the rows are not there")
 	}
 	a.rowsLost(batch) // seen already
 	a.rowsLost(&ovsdb.Batch{Seq: 2, Kind: ovsdb.Disconnected})
-	if a.switchUp || !a.started {
+	if a.bridges.up || !a.bridges.started {
 		t.Error("a switch that is away counts as there")
 	}
 }
@@ -190,7 +189,7 @@ func tunnelHost(t *testing.T, l2population bool) *host {
 	t.Helper()
 	two := fake.TwoNetworks(l2population)
 	a := New(Config{Host: "hv1", Log: slog.New(slog.DiscardHandler), Recorder: &Recorder{}, World: two.Config()}, nil, time.Now())
-	a.started, a.switchUp = true, true
+	a.bridges.started, a.bridges.up = true, true
 	two.Fill(a.world)
 	return &host{Core: a}
 }
@@ -213,11 +212,11 @@ func TestReasonsAndProgress(t *testing.T) {
 			}
 		}
 		say("no neutron-server has answered", true)
-		a.versions = neutron.Versions{}
+		a.server.versions = neutron.Versions{}
 		say("no neutron-server has answered", false)
-		a.report.failed = 1
+		a.server.report.failed = 1
 		say("does not take our state reports", true)
-		a.report.failed = 0
+		a.server.report.failed = 0
 		say("does not take our state reports", false)
 		say("bridge br-ex does not exist", true)
 		say("bridge br-int cannot be programmed", true)
@@ -251,13 +250,13 @@ func TestReasonsAndProgress(t *testing.T) {
 		a.seen.broker.Error = "gone"
 		say("the broker cannot be reached: gone", true)
 		a.seen.broker.Error = ""
-		a.switchUp = false
+		a.bridges.up = false
 		say("the switch's database cannot be reached", true)
-		a.switchUp = true
+		a.bridges.up = true
 		// Of a network that the server has not told about, until everything has been pulled and reported once.
 		a.world.Doubt()
 		say("the forwarding entries of 1 network", true)
-		a.syncedAt = time.Now()
+		a.reports.syncedAt = time.Now()
 		say("the forwarding entries of", false)
 		say("bulk_pull of 2 ports is not answered yet", true)
 		a.cfg.World.Physical, a.world.Config.Physical = nil, nil
@@ -293,8 +292,8 @@ func TestReasonsAndProgress(t *testing.T) {
 			t.Error("not idle")
 		}
 		for name, way := range map[string]struct{ begin, end func() }{
-			"not started": {func() { a.started = false }, func() { a.started = true }},
-			"switch away": {func() { a.switchUp = false }, func() { a.switchUp = true }},
+			"not started": {func() { a.bridges.started = false }, func() { a.bridges.started = true }},
+			"switch away": {func() { a.bridges.up = false }, func() { a.bridges.up = true }},
 			"applying":    {func() { fly(a) }, a.dataplane.Landed},
 			"zones":       {func() { a.zones.Allocated(3) }, func() { a.zones.Flushed(3, nil, time.Now()) }},
 			"not linked":  {func() { a.dataplane.Linked("br-int", nil, nil, time.Now()) }, func() { hasFlows(a, "br-int", nil) }},

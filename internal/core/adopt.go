@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/patchbay-sdn/patchbay/internal/dataplane"
-	"github.com/patchbay-sdn/patchbay/internal/gate"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 	"github.com/patchbay-sdn/patchbay/openflow"
@@ -15,8 +14,8 @@ import (
 // adopt looks at what filters find on the integration bridge: conjunction ids that another agent's flows bear, and
 // whether the bridge is closed to interfaces that nobody knows. An open one, which is another agent's, is closed when
 // everything that has to pass has been let in.
-func (a *Core) adopt(entries []openflow.Entry) {
-	if !a.cfg.World.Filter {
+func (b *bridges) adopt(entries []openflow.Entry) {
+	if !b.cfg.World.Filter {
 		return
 	}
 	open := false
@@ -30,22 +29,22 @@ func (a *Core) adopt(entries []openflow.Entry) {
 			ids = append(ids, conjunctionIDs(e)...)
 		}
 	}
-	a.world.Members.Avoid(ids)
+	b.world.Members.Avoid(ids)
 	if !open {
-		a.world.Close()
+		b.world.Close()
 	}
 }
 
 // disinherit removes at once what a port that was never wired would inherit: a number may have been another port's, whose
 // flows are still there and would let the new one pass under the other's filters. Wiring leaves its mark on a port's row.
-func (a *Core) disinherit(name string) {
-	if !a.cfg.World.Filter {
+func (b *bridges) disinherit(name string) {
+	if !b.cfg.World.Filter {
 		return
 	}
 	heirs := map[uint64]bool{}
-	for _, id := range a.world.PortIDs() {
-		if vif := a.world.Port(id).VIF; vif != nil && vif.OFPort != 0 {
-			if row := a.world.View.Port(vif.Port); row != nil && row.OtherConfig["net_uuid"] == "" {
+	for _, id := range b.world.PortIDs() {
+		if vif := b.world.Port(id).VIF; vif != nil && vif.OFPort != 0 {
+			if row := b.world.View.Port(vif.Port); row != nil && row.OtherConfig["net_uuid"] == "" {
 				heirs[uint64(vif.OFPort)] = true
 			}
 		}
@@ -53,22 +52,22 @@ func (a *Core) disinherit(name string) {
 	if len(heirs) == 0 {
 		return
 	}
-	n := a.dataplane.Release(name, func(e openflow.Entry) bool {
+	n := b.dataplane.Release(name, func(e openflow.Entry) bool {
 		f, err := e.Flow()
 		return err == nil && len(f.Actions) > 0 && dataplane.StaleAgentFlow(e) && slices.ContainsFunc(f.Match, func(t openflow.Term) bool {
 			return t.Field == openflow.InPort && heirs[t.Value.Lo]
 		})
 	})
 	if n > 0 {
-		a.log.Info("removing flows of reused ofports", "bridge", name, "flows", n)
+		b.log.Info("removing flows of reused ofports", "bridge", name, "flows", n)
 	}
 }
 
 // keepApart shuts the ports that wait for the server, and for which the switch has no filters: it was started anew, and there is no
 // memory of them. Their rows still have them in their networks. A port that is known and only waits for its interface gets its
 // filters with it.
-func (a *Core) keepApart(entries []openflow.Entry) {
-	if !a.world.Closed() {
+func (b *bridges) keepApart(entries []openflow.Entry) {
+	if !b.world.Closed() {
 		return
 	}
 	led := map[uint64]bool{}
@@ -83,16 +82,16 @@ func (a *Core) keepApart(entries []openflow.Entry) {
 		}
 	}
 	n := 0
-	for _, id := range a.world.PortIDs() {
-		p := a.world.Port(id)
+	for _, id := range b.world.PortIDs() {
+		p := b.world.Port(id)
 		if p.VIF == nil || p.Wiring.State != world.Waiting || led[uint64(p.VIF.OFPort)] || p.VIF.OFPort == 0 && p.Details != nil {
 			continue
 		}
-		a.world.Shut(id)
+		b.world.Shut(id)
 		n++
 	}
 	if n > 0 {
-		a.log.Info("ports isolated until their security groups are known", "ports", n)
+		b.log.Info("ports isolated until their security groups are known", "ports", n)
 	}
 }
 
@@ -117,19 +116,16 @@ func conjunctionIDs(e openflow.Entry) []uint32 {
 }
 
 // mustShut returns whether the integration bridge is still open to interfaces that nobody knows, and is not to stay so.
-func (a *Core) mustShut() bool {
-	return a.cfg.World.Filter && a.cfg.World.FailClosed && !a.world.Closed()
+func (b *bridges) mustShut() bool {
+	return b.cfg.World.Filter && b.cfg.World.FailClosed && !b.world.Closed()
 }
 
 // shut closes the integration bridge to interfaces that nobody knows, once everything that has to pass has its flows.
-func (a *Core) shut() {
-	if !a.mustShut() || !a.open(gate.Complete) {
+func (b *bridges) shut() {
+	if s := b.dataplane.Bridge(b.cfg.World.IntegrationBridge); !s.Connected || !s.Known || s.Counts.Pending > 0 {
 		return
 	}
-	if b := a.dataplane.Bridge(a.cfg.World.IntegrationBridge); !b.Connected || !b.Known || b.Counts.Pending > 0 {
-		return
-	}
-	a.log.Info("all ports are filtered, dropping packets of unknown interfaces from now on")
-	a.world.Close()
-	a.turn.wakeUp(a.turn.now())
+	b.log.Info("all ports are filtered, dropping packets of unknown interfaces from now on")
+	b.world.Close()
+	b.wakeUp(b.now())
 }

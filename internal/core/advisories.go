@@ -11,28 +11,28 @@ const (
 )
 
 // advisories are what status names: what works, but leaves a way in.
-func (a *Core) advisories() []string {
+func (s *seen) advisories() []string {
 	var out []string
-	if a.seen.unverified {
+	if s.unverified {
 		out = append(out, brokerUnverified+". Whoever is between can read the password")
 	}
-	if text := ovsdb.AdvisoryText(a.world.View.Capabilities().OVSVersion); text != "" {
+	if text := ovsdb.AdvisoryText(s.world.View.Capabilities().OVSVersion); text != "" {
 		out = append(out, text)
 	}
 	return out
 }
 
 // warnOfSwitch writes the known holes of the switch down, once for each version of it.
-func (a *Core) warnOfSwitch() {
-	version := a.world.View.Capabilities().OVSVersion
+func (s *seen) warnOfSwitch() {
+	version := s.world.View.Capabilities().OVSVersion
 	list := ovsdb.Advisories(version)
-	if len(list) == 0 || version == a.seen.warned {
+	if len(list) == 0 || version == s.warned {
 		return
 	}
-	a.seen.warned = version
+	s.warned = version
 	ids := make([]string, 0, len(list))
 	for _, c := range list {
 		ids = append(ids, c.ID)
 	}
-	a.log.Warn(switchAdvisories, "version", version, "cves", ids, "unless", "your distribution has backported the fixes")
+	s.log.Warn(switchAdvisories, "version", version, "cves", ids, "unless", "your distribution has backported the fixes")
 }

@@ -8,84 +8,137 @@ import (
 
 	"github.com/patchbay-sdn/patchbay/internal/dataplane"
 	"github.com/patchbay-sdn/patchbay/internal/effect"
+	"github.com/patchbay-sdn/patchbay/internal/extension"
 )
 
-// linkBridges connects to the bridges that exist.
-func (a *Core) linkBridges() {
-	for _, name := range a.world.Bridges() {
-		row := a.world.View.BridgeByName(name)
-		if lost, err := a.dataplane.Unreachable(name, a.turn.now()); row != nil && lost {
-			a.log.repeat(slog.LevelWarn, "OpenFlow connection to the bridge failed, retrying", "bridge", name, "err", err)
+// bridges are the connections to the switch and to its bridges. What is to be on them decides package dataplane.
+type bridges struct {
+	room
+	started   bool // the switch has been seen
+	up        bool // the world's view of it is current
+	dataplane *dataplane.Dataplane
+	links     map[string]effect.Conn // by bridge, of those that are dialled; nil while there is none
+}
+
+// inSight returns whether the switch has been seen and is there.
+func (b *bridges) inSight() bool { return b.started && b.up }
+
+// connected takes that the switch is there, and returns whether it was not.
+func (b *bridges) connected() bool {
+	if !b.started {
+		b.started = true
+		b.world.Rebuild() // everything is compiled
+	}
+	if b.up {
+		return false
+	}
+	b.up = true
+	b.log.forget(noSwitch)
+	b.log.Info("connected to ovsdb-server", "ports", len(b.world.PortIDs()))
+	return true
+}
+
+// disconnected takes that the switch is away.
+func (b *bridges) disconnected(err error) {
+	b.up = false
+	b.log.repeat(slog.LevelWarn, noSwitch, "err", err)
+}
+
+// noSwitch lasts while the database of the switch is away.
+const noSwitch = "connection to ovsdb-server failed, retrying"
+
+// dial connects to the bridges that exist.
+func (b *bridges) dial() {
+	for _, name := range b.world.Bridges() {
+		row := b.world.View.BridgeByName(name)
+		if lost, err := b.dataplane.Unreachable(name, b.now()); row != nil && lost {
+			b.log.repeat(slog.LevelWarn, "OpenFlow connection to the bridge failed, retrying", "bridge", name, "err", err)
 		}
-		if _, dialled := a.links[name]; dialled || row == nil || row.DatapathID == "" {
+		if _, dialled := b.links[name]; dialled || row == nil || row.DatapathID == "" {
 			continue // the switch has not made it yet
 		}
-		a.links[name] = nil
-		a.turn.start(effect.Dial{Bridge: name})
+		b.links[name] = nil
+		b.start(effect.Dial{Bridge: name})
 	}
 }
 
-func (a *Core) bridgeLinked(e effect.BridgeLinked) {
-	a.act(a.dataplane.Linked(e.Bridge, e.Conn, e.Err, a.turn.now()))
-	a.links[e.Bridge] = e.Conn
+// linked takes that a connection was made, or lost. What a new one has is read.
+func (b *bridges) linked(e effect.BridgeLinked, set extension.Set) {
+	b.act(b.dataplane.Linked(e.Bridge, e.Conn, e.Err, b.now()))
+	b.links[e.Bridge] = e.Conn
 	if e.Conn != nil {
-		a.limits.Changed() // of a switch that was restarted
-		a.turn.start(effect.ReadFlows{
+		b.start(effect.ReadFlows{
 			Reading: dataplane.Reading{Bridge: e.Bridge, Conn: e.Conn}, Begin: true,
-			AskMeters: len(a.extensions.Set) > 0, Packets: a.extensions.HandlesPackets(),
+			AskMeters: len(set) > 0, Packets: set.HandlesPackets(),
 		})
 	}
 }
 
 // act does what an input of the dataplane leads to.
-func (a *Core) act(out dataplane.Outcome) {
+func (b *bridges) act(out dataplane.Outcome) {
 	for _, l := range out.Logs {
 		if l.Repeated {
-			a.log.repeat(l.Level, l.Message, l.Args...)
+			b.log.repeat(l.Level, l.Message, l.Args...)
 		} else {
-			a.log.Log(context.Background(), l.Level, l.Message, l.Args...) //nolint:sloglint // the messages of the dataplane are constants
+			b.log.Log(context.Background(), l.Level, l.Message, l.Args...) //nolint:sloglint // the messages of the dataplane are constants
 		}
 	}
 	for _, conn := range out.Close {
-		a.hangUp(conn)
+		b.hangUp(conn)
 	}
 }
 
 // hangUp closes a connection. The supervisor makes a new one.
-func (a *Core) hangUp(conn effect.Conn) {
-	for _, name := range a.world.Bridges() {
-		if a.links[name] == conn {
-			a.turn.start(effect.HangUp{Bridge: name, Conn: conn})
+func (b *bridges) hangUp(conn effect.Conn) {
+	for _, name := range b.world.Bridges() {
+		if b.links[name] == conn {
+			b.start(effect.HangUp{Bridge: name, Conn: conn})
 			return
 		}
 	}
-	a.turn.start(effect.HangUp{Conn: conn}) // an earlier one
+	b.start(effect.HangUp{Conn: conn}) // an earlier one
 }
 
-func (a *Core) bridgeRead(e dataplane.Reading) {
-	out, first := a.dataplane.Read(e, a.turn.now())
-	a.act(out)
+// read takes what is on a bridge.
+func (b *bridges) read(e dataplane.Reading) {
+	out, first := b.dataplane.Read(e, b.now())
+	b.act(out)
 	if !first {
 		return
 	}
-	a.world.MaxMeters[e.Bridge] = e.MaxMeters
-	if e.Bridge == a.cfg.World.IntegrationBridge {
-		a.adopt(e.Flows)
-		a.disinherit(e.Bridge)
-		a.keepApart(e.Flows)
+	b.world.MaxMeters[e.Bridge] = e.MaxMeters
+	if e.Bridge == b.cfg.World.IntegrationBridge {
+		b.adopt(e.Flows)
+		b.disinherit(e.Bridge)
+		b.keepApart(e.Flows)
 	}
-	a.log.forget("OpenFlow connection to the bridge failed, retrying")
-	a.log.Info("bridge connected", "bridge", e.Bridge, "flows", len(e.Flows))
+	b.log.forget("OpenFlow connection to the bridge failed, retrying")
+	b.log.Info("bridge connected", "bridge", e.Bridge, "flows", len(e.Flows))
 }
 
-// flowsObserved takes changes that others made.
-func (a *Core) flowsObserved(e effect.FlowsChanged) {
-	a.act(a.dataplane.Observe(e.Bridge, e.Conn, e.Updates, e.Lost, a.turn.now()))
+// observed takes changes that others made.
+func (b *bridges) observed(e effect.FlowsChanged) {
+	b.act(b.dataplane.Observe(e.Bridge, e.Conn, e.Updates, e.Lost, b.now()))
 }
 
 // readAgain reads bridges again of which changes may be unknown.
-func (a *Core) readAgain() {
-	for _, r := range a.dataplane.ToRead(a.turn.now()) {
-		a.turn.start(effect.ReadFlows{Reading: r})
+func (b *bridges) readAgain() {
+	for _, r := range b.dataplane.ToRead(b.now()) {
+		b.start(effect.ReadFlows{Reading: r})
 	}
+}
+
+// prune removes what earlier runs and other agents left on our bridges; all of it, once everything that could still want it has spoken.
+func (b *bridges) prune(all bool) {
+	now, more := b.now(), false
+	if all {
+		b.world.Confirmed()
+		var out dataplane.Outcome
+		out, more = b.dataplane.Prune()
+		b.act(out)
+	}
+	if b.dataplane.PruneMeters(now) || more {
+		b.wakeUp(now)
+	}
+	b.wakeUp(b.dataplane.Deadline(now))
 }

@@ -3,6 +3,7 @@
 package core
 
 import (
+	"cmp"
 	"log/slog"
 
 	"github.com/patchbay-sdn/patchbay/internal/effect"
@@ -12,58 +13,50 @@ import (
 // brokerRefuses is said once while it lasts.
 const brokerRefuses = "the broker refuses what the agent needs, retrying"
 
-// brokerEvent writes down what happens to the broker's connection. Only a gap matters to the world: everything is
-// checked.
-func (a *Core) brokerEvent(e messaging.Event) {
+// brokerEvent writes down what happens to the broker's connection, and returns whether everything has to be checked: after a gap.
+func (s *seen) brokerEvent(e messaging.Event) (gap bool) {
 	switch e := e.(type) {
 	case messaging.Connected:
-		a.log.forget("connection to the broker failed, retrying")
-		a.log.forget(brokerRefuses)
-		a.log.Info("connected to the broker", "addr", e.Addr, "tls", orNone(e.TLS), "took", e.Setup)
-		if a.seen.unverified = e.TLS == "unverified"; a.seen.unverified {
-			a.log.repeat(slog.LevelWarn, brokerUnverified, "addr", e.Addr)
+		s.log.forget("connection to the broker failed, retrying")
+		s.log.forget(brokerRefuses)
+		s.log.Info("connected to the broker", "addr", e.Addr, "tls", cmp.Or(e.TLS, "none"), "took", e.Setup)
+		if s.unverified = e.TLS == "unverified"; s.unverified {
+			s.log.repeat(slog.LevelWarn, brokerUnverified, "addr", e.Addr)
 		}
 	case messaging.Disconnected:
-		a.log.Warn("connection to the broker lost, reconnecting", "addr", e.Addr, "err", e.Err)
+		s.log.Warn("connection to the broker lost, reconnecting", "addr", e.Addr, "err", e.Err)
 	case messaging.ConnectFailed:
-		a.log.repeat(slog.LevelWarn, "connection to the broker failed, retrying", "addr", e.Addr, "err", e.Err)
+		s.log.repeat(slog.LevelWarn, "connection to the broker failed, retrying", "addr", e.Addr, "err", e.Err)
 	case messaging.Refused:
-		a.log.repeat(slog.LevelError, brokerRefuses, "addr", e.Addr, "queue", e.Err.Queue, "do", e.Err.Do, "err", e.Err.Err)
+		s.log.repeat(slog.LevelError, brokerRefuses, "addr", e.Addr, "queue", e.Err.Queue, "do", e.Err.Do, "err", e.Err.Err)
 	case messaging.Gap:
-		a.log.Warn("RPC messages may have been lost, resyncing", "queue", e.Queue, "reason", e.Reason)
-		a.resync()
+		s.log.Warn("RPC messages may have been lost, resyncing", "queue", e.Queue, "reason", e.Reason)
+		return true
 	case messaging.Blocked:
-		a.log.Warn("the broker blocks publishing", "reason", e.Reason)
+		s.log.Warn("the broker blocks publishing", "reason", e.Reason)
 	case messaging.Unblocked:
-		a.log.Info("the broker no longer blocks publishing")
+		s.log.Info("the broker no longer blocks publishing")
 	case messaging.SetupFailed:
-		a.log.repeat(slog.LevelWarn, "queue setup failed, retrying", "queue", e.Queue, "err", e.Err)
+		s.log.repeat(slog.LevelWarn, "queue setup failed, retrying", "queue", e.Queue, "err", e.Err)
 	case messaging.Fallback:
-		a.log.repeat(slog.LevelWarn, "queue or exchange differs from the configuration, using it as it is", "name", e.Name, "reason", e.Reason)
+		s.log.repeat(slog.LevelWarn, "queue or exchange differs from the configuration, using it as it is", "name", e.Name, "reason", e.Reason)
 	case messaging.ReplyAbandoned:
-		a.log.Debug("RPC reply not delivered", "queue", e.Queue, "method", e.Method, "err", e.Err)
+		s.log.Debug("RPC reply not delivered", "queue", e.Queue, "method", e.Method, "err", e.Err)
 	}
+	return false
 }
 
-// messagesDropped writes down that messages were dropped. One that was too large may have said anything, so everything is
-// pulled again.
-func (a *Core) messagesDropped(d effect.Dropped) {
-	a.seen.totals.Dropped += uint64(d.Count) //nolint:gosec // a count
+// messagesDropped writes down that messages were dropped, and returns whether one of them was too large: it may have said anything.
+func (s *seen) messagesDropped(d effect.Dropped) (tooLarge bool) {
+	s.totals.Dropped += uint64(d.Count) //nolint:gosec // a count
 	if d.Count == 0 {
-		return
+		return false
 	}
 	const large, unreadable = "message too large, dropped; resyncing", "AMQP message cannot be decoded, dropped"
 	msg := unreadable
 	if d.Large > 0 {
 		msg = large
-		a.resync()
 	}
-	a.log.repeat(slog.LevelWarn, msg, "exchange", d.Last.Exchange, "key", d.Last.RoutingKey, "err", d.Last.Err)
-}
-
-func orNone(s string) string {
-	if s == "" {
-		return "none"
-	}
-	return s
+	s.log.repeat(slog.LevelWarn, msg, "exchange", d.Last.Exchange, "key", d.Last.RoutingKey, "err", d.Last.Err)
+	return d.Large > 0
 }

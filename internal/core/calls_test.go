@@ -36,18 +36,18 @@ func TestCallsOfExtensions(t *testing.T) {
 	a := New(Config{
 		Log: slog.New(slog.DiscardHandler), Recorder: &Recorder{}, Extensions: []extension.New{func(*world.World) extension.Extension { return g }},
 	}, nil, now)
-	c, k := &a.extensions.calls, effect.CallKey{Key: greet{}}
+	c, k := &a.extensions, effect.CallKey{Key: greet{}}
 	starts := func(want int) {
 		t.Helper()
 		a.turn.begin(now)
-		a.startCalls(now)
+		a.extensions.startCalls(now)
 		if got := len(a.turn.take()); got != want {
 			t.Errorf("%d calls, want %d", got, want)
 		}
 	}
 	starts(1)
 	starts(0) // it is on its way
-	a.callDone(effect.Called{CallKey: k, Err: errors.New("no")})
+	a.extensions.callDone(effect.Called{CallKey: k, Err: errors.New("no")})
 	for range 2 {
 		if starts(0); c.retries[k].Failed != 1 {
 			t.Errorf("%d failures are known of a call that is listed", c.retries[k].Failed)
@@ -59,7 +59,7 @@ func TestCallsOfExtensions(t *testing.T) {
 	if starts(0); c.retries[k].Failed != 1 {
 		t.Error("the failure of a call that is on its way is forgotten")
 	}
-	a.callDone(effect.Called{CallKey: k})
+	a.extensions.callDone(effect.Called{CallKey: k})
 	if starts(0); len(c.retries) != 0 {
 		t.Error("the failure of a call that nobody wants is kept")
 	}

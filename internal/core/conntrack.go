@@ -8,135 +8,172 @@ import (
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/conntrack"
+	"github.com/patchbay-sdn/patchbay/internal/dataplane"
 	"github.com/patchbay-sdn/patchbay/internal/effect"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 	"github.com/patchbay-sdn/patchbay/internal/zones"
 )
 
+// tracking has connection tracking forget and limit connections, as package zones decides.
+type tracking struct {
+	room
+	*zones.Zones
+	limits  *zones.Limits
+	listErr error // of the listing whose connections are being released
+}
+
 // noteZone tells connection tracking of an object that was compiled.
-func (a *Core) noteZone(o world.Object) {
+func (t *tracking) noteZone(o world.Object) {
 	switch {
 	case o.Kind == world.KindSegment:
-		a.limits.Changed()
-	case !a.cfg.Conntrack:
+		t.limits.Changed()
+	case !t.cfg.Conntrack:
 	case o.Kind == world.KindPort:
-		if p := a.world.Port(o.ID); p != nil && a.world.Filtered(p) {
-			a.zones.FiltersChanged(p.Wiring.VLAN)
+		if p := t.world.Port(o.ID); p != nil && t.world.Filtered(p) {
+			t.FiltersChanged(p.Wiring.VLAN)
 		}
 	case o.Kind == world.KindPeer:
 		if key, _, ok := world.ParsePeer(o.ID); ok {
-			if s := a.world.Segments.Get(key); s != nil {
-				a.zones.FiltersChanged(s.VLAN)
+			if s := t.world.Segments.Get(key); s != nil {
+				t.FiltersChanged(s.VLAN)
 			}
 		}
 	}
 }
 
 // listConnections starts a listing of marked connections if one is due.
-func (a *Core) listConnections() {
-	now := a.turn.now()
-	due := a.zones.Next(now)
-	a.turn.wakeUp(a.zones.Deadline(now))
-	a.turn.wakeUp(a.limits.Deadline(now))
+func (t *tracking) listConnections() {
+	now := t.now()
+	due := t.Next(now)
+	t.wakeUp(t.Deadline(now))
+	t.wakeUp(t.limits.Deadline(now))
 	if len(due) == 0 {
 		return
 	}
-	a.turn.start(effect.ListConnections{Zones: due})
+	t.start(effect.ListConnections{Zones: due})
 }
 
 // releaseConnections starts the release of marked connections that are allowed again.
-func (a *Core) releaseConnections(e effect.ConnectionsListed) {
-	again := a.zones.Listed(e.Found, e.Took, func(zone uint16, c conntrack.Connection) bool {
-		return a.world.Allows(zone, world.Connection{
+func (t *tracking) releaseConnections(e effect.ConnectionsListed) {
+	again := t.Listed(e.Found, e.Took, func(zone uint16, c conntrack.Connection) bool {
+		return t.world.Allows(zone, world.Connection{
 			Src: c.Src, Dst: c.Dst, Protocol: c.Protocol, DstPort: c.DstPort, ICMPType: c.ICMPType, ICMPCode: c.ICMPCode,
 		})
-	}, a.turn.now())
+	}, t.now())
 	if len(again) == 0 {
-		a.released(effect.ConnectionsReleased{Err: e.Err})
+		t.released(effect.ConnectionsReleased{Err: e.Err})
 		return
 	}
-	a.listErr = e.Err
-	a.turn.start(effect.ReleaseConnections{Connections: again})
+	t.listErr = e.Err
+	t.start(effect.ReleaseConnections{Connections: again})
 }
 
-func (a *Core) released(e effect.ConnectionsReleased) {
-	a.zones.Released()
-	err := errors.Join(a.listErr, e.Err)
-	a.listErr = nil
+func (t *tracking) released(e effect.ConnectionsReleased) {
+	t.Released()
+	err := errors.Join(t.listErr, e.Err)
+	t.listErr = nil
 	if err != nil {
-		a.log.repeat(slog.LevelWarn, "conntrack marks not cleared, allowed connections may be dropped", "err", err)
+		t.log.repeat(slog.LevelWarn, "conntrack marks not cleared, allowed connections may be dropped", "err", err)
 	}
 	if e.N > 0 {
-		a.log.Info("conntrack marks of allowed connections cleared", "connections", e.N)
+		t.log.Info("conntrack marks of allowed connections cleared", "connections", e.N)
 	}
 }
 
 // zonesToFlush returns the zones that have a new network, and are flushed before it has flows.
-func (a *Core) zonesToFlush(now time.Time) []uint16 {
-	for _, zone := range a.world.Segments.TakeFreshVLANs() {
-		if a.cfg.Conntrack {
-			a.zones.Allocated(zone)
+func (t *tracking) zonesToFlush(now time.Time) []uint16 {
+	for _, zone := range t.world.Segments.TakeFreshVLANs() {
+		if t.cfg.Conntrack {
+			t.Allocated(zone)
 		}
 	}
-	return a.zones.ToFlush(now)
+	return t.ToFlush(now)
 }
 
 // unflushedZone returns the zone of connection tracking in which a port may have no flows yet: it still has the connections of
 // its last network, and the port would let those through.
-func (a *Core) unflushedZone(o world.Object) (zone uint16, ok bool) {
-	if a.zones.Pending() == 0 || o.Kind != world.KindPort {
+func (t *tracking) unflushedZone(o world.Object) (zone uint16, ok bool) {
+	if t.Pending() == 0 || o.Kind != world.KindPort {
 		return 0, false
 	}
-	port := a.world.Port(o.ID)
-	if port == nil || !a.world.Filtered(port) {
+	port := t.world.Port(o.ID)
+	if port == nil || !t.world.Filtered(port) {
 		return 0, false
 	}
-	return port.Wiring.VLAN, a.zones.Unflushed(port.Wiring.VLAN)
+	return port.Wiring.VLAN, t.Unflushed(port.Wiring.VLAN)
 }
 
 // zonesFlushed takes the outcome of flushes.
-func (a *Core) zonesFlushed(flushed []uint16, errs []error, now time.Time) {
+func (t *tracking) zonesFlushed(flushed []uint16, errs []error, now time.Time) {
 	const failed = "connection tracking zone not flushed, new ports of the network wait, retrying"
 	for i, zone := range flushed {
-		switch recovered := a.zones.Flushed(zone, errs[i], now); {
+		switch recovered := t.Flushed(zone, errs[i], now); {
 		case errs[i] != nil:
-			a.log.repeat(slog.LevelWarn, failed, "zone", zone, "err", errs[i])
+			t.log.repeat(slog.LevelWarn, failed, "zone", zone, "err", errs[i])
 		case recovered:
-			a.log.forget(failed)
+			t.log.forget(failed)
 		}
+	}
+}
+
+// linked takes that a bridge is connected or not: its switch may have been restarted.
+func (t *tracking) linked(up bool) {
+	if up {
+		t.limits.Changed()
+	}
+}
+
+// applied takes the outcome of a round of changes.
+func (t *tracking) applied(r *dataplane.Round, now time.Time) {
+	t.zonesFlushed(r.Flush, r.FlushErrs, now)
+	t.limitsSet((*zones.LimitJob)(r.Limits), r.Limited, r.LimitsErr, now)
+	for _, b := range r.Bundles {
+		if b.Err == nil {
+			t.Committed(b.Zones, now)
+		}
+		if b.Err != nil || b.Withheld {
+			t.Withheld(b.Zones)
+		}
+	}
+}
+
+// abandoned takes that nobody knows what became of a round of changes.
+func (t *tracking) abandoned(r *dataplane.Round) {
+	for _, b := range r.Bundles {
+		t.Withheld(b.Zones)
 	}
 }
 
 // limitsToSet returns the limits of tracked connections to set now, or nil.
-func (a *Core) limitsToSet(now time.Time) *zones.LimitJob {
-	if !a.cfg.Limits || !a.limits.Due(a.dataplane.Pruned(), now) {
+func (t *tracking) limitsToSet(pruned bool, now time.Time) *zones.LimitJob {
+	if !t.cfg.Limits || !t.limits.Due(pruned, now) {
 		return nil
 	}
 	var vlans []uint16
-	for _, s := range a.world.Segments.All() {
+	for _, s := range t.world.Segments.All() {
 		vlans = append(vlans, s.VLAN)
 	}
-	return a.limits.Next(vlans, a.dataplane.Pruned())
+	return t.limits.Next(vlans, pruned)
 }
 
 // limitsSet takes the outcome.
-func (a *Core) limitsSet(job *zones.LimitJob, changed int, err error, now time.Time) {
+func (t *tracking) limitsSet(job *zones.LimitJob, changed int, err error, now time.Time) {
 	if job == nil {
 		return
 	}
 	const failed = "tracked connections not limited, retrying"
-	wait := a.limits.Done(job, err, now)
+	wait := t.limits.Done(job, err, now)
 	switch {
 	case errors.Is(err, conntrack.ErrNoLimits):
 		if len(job.Want) > 0 {
-			a.log.Warn("conntrack_limit_per_network has no effect: this Open vSwitch cannot limit tracked connections")
+			t.log.Warn("conntrack_limit_per_network has no effect: this Open vSwitch cannot limit tracked connections")
 		}
 	case err != nil:
-		a.log.repeat(slog.LevelWarn, failed, "err", err, "after", wait)
+		t.log.repeat(slog.LevelWarn, failed, "err", err, "after", wait)
 	default:
-		a.log.forget(failed)
+		t.log.forget(failed)
 		if changed > 0 {
-			a.log.Info("limits of tracked connections set", "networks", len(job.Want), "changed", changed, "limit", a.cfg.ConntrackLimit)
+			t.log.Info("limits of tracked connections set", "networks", len(job.Want), "changed", changed, "limit", t.cfg.ConntrackLimit)
 		}
 	}
 }

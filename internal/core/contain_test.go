@@ -28,8 +28,8 @@ import (
 // A push that deletes a port and a look at connections may come in one batch, before anything is worked out.
 func TestADeletedPortAndItsConnections(t *testing.T) {
 	a, batch := filtering(t, &cloud{}, &tracker{}, 1)
-	a.versions = neutron.Versions{neutron.KindPort: "1.7", neutron.KindSecurityGroup: "1.5"}
-	a.started, a.switchUp = true, true
+	a.server.versions = neutron.Versions{neutron.KindPort: "1.7", neutron.KindSecurityGroup: "1.5"}
+	a.bridges.started, a.bridges.up = true, true
 	a.world.Switch(batch)
 	settle(t, a)
 	p := a.world.Port("p0")
@@ -43,8 +43,8 @@ func TestADeletedPortAndItsConnections(t *testing.T) {
 	}
 	ip := netip.MustParseAddr("10.0.0.1")
 	a.receive(effect.ConnectionsListed{Found: []zones.Connections{{Zone: p.Wiring.VLAN, List: []conntrack.Connection{{Src: ip, Dst: ip, Protocol: 6}}}}})
-	if n := a.seen.totals.Panics; n != 0 {
-		t.Errorf("%d panics: %+v", n, a.quarantined())
+	if n := a.contained.panics; n != 0 {
+		t.Errorf("%d panics: %+v", n, a.contained.quarantined())
 	}
 }
 
@@ -68,9 +68,9 @@ func (r *refusing) Compile(o world.Object, want *pipeline.Want) {
 func TestAnExtensionThatCannotExpressItsPart(t *testing.T) {
 	a, batch := filtering(t, &cloud{}, nil, 2)
 	x := &refusing{w: a.world, value: 0x0800}
-	a.extensions.Set = extension.Set{a.guard(extension.NewMember(x))}
-	a.versions = neutron.Versions{neutron.KindPort: "1.7", neutron.KindSecurityGroup: "1.5"}
-	a.started, a.switchUp = true, true
+	a.extensions.Set = extension.Set{guard(extension.NewMember(x), &a.contained, &a.resyncing)}
+	a.server.versions = neutron.Versions{neutron.KindPort: "1.7", neutron.KindSecurityGroup: "1.5"}
+	a.bridges.started, a.bridges.up = true, true
 	a.world.Switch(batch)
 	settle(t, a)
 	port := world.Object{Kind: world.KindPort, ID: "p0"}
@@ -80,37 +80,37 @@ func TestAnExtensionThatCannotExpressItsPart(t *testing.T) {
 		t.Errorf("the reason of an extension's flow is not shown: %+v", shown)
 	}
 	x.value = 0x10000 // does not fit
-	a.contained.turn++
+	a.contained.round++
 	a.compile(port)
 	if b.Flows(port) != flows || flows < 10 {
 		t.Errorf("%d flows, had %d", b.Flows(port), flows)
 	}
-	if held := a.quarantined(); len(held) != 1 || held[0].Object != "port p0, extension refusing" || !strings.Contains(held[0].Effect, "last part stays") {
+	if held := a.contained.quarantined(); len(held) != 1 || held[0].Object != "port p0, extension refusing" || !strings.Contains(held[0].Effect, "last part stays") {
 		t.Errorf("held: %+v", held)
 	}
 	fresh := world.Object{Kind: world.KindPort, ID: "p1"}
 	delete(a.extensions.Set[0].Extension.(*guarded).parts, fresh)
-	a.contained.turn++
+	a.contained.round++
 	a.compile(fresh)
 	if b.Flows(fresh) != flows-1 {
 		t.Errorf("without a last part: %d flows, want %d", b.Flows(fresh), flows-1)
 	}
 	x.value = 0x0800
-	a.contained.turn++
+	a.contained.round++
 	a.compile(port)
 	a.compile(fresh)
-	if held := a.quarantined(); len(held) > 0 || b.Flows(fresh) != flows {
+	if held := a.contained.quarantined(); len(held) > 0 || b.Flows(fresh) != flows {
 		t.Errorf("held in the end: %+v", held)
 	}
 	// The error of what is not guarded is the whole object's.
 	x.value, a.extensions.Set = 0x10000, extension.Set{extension.NewMember(x)}
-	a.contained.turn++
+	a.contained.round++
 	a.compile(port)
-	if held := a.quarantined(); b.Flows(port) != flows || len(held) != 1 || held[0].Effect != asItWas {
+	if held := a.contained.quarantined(); b.Flows(port) != flows || len(held) != 1 || held[0].Effect != asItWas {
 		t.Errorf("%d flows, had %d; held: %+v", b.Flows(port), flows, held)
 	}
 	tag := func() bool {
-		r := a.dataplane.Next(dataplane.Input{View: a.world.View, Connected: true, Unflushed: a.unflushedZone}, time.Now())
+		r := a.dataplane.Next(dataplane.Input{View: a.world.View, Connected: true, Unflushed: a.zones.unflushedZone}, time.Now())
 		a.dataplane.Landed()
 		return slices.Contains(r.Owners, port)
 	}
@@ -120,9 +120,9 @@ func TestAnExtensionThatCannotExpressItsPart(t *testing.T) {
 	n := 77 // the interface has another number: what there is is of no use
 	was := a.world.View.InterfaceByName("p0")
 	a.world.Switch(&ovsdb.Batch{Seq: 9, Interfaces: []ovsdb.Diff[ovsdb.Interface]{{Old: was, New: &ovsdb.Interface{UUID: was.UUID, Name: "p0", OFPort: &n, ExternalIDs: was.ExternalIDs}}}})
-	a.contained.turn++
+	a.contained.round++
 	settle(t, a)
-	if held := a.quarantined(); b.Flows(port) != 1 || held[0].Effect != shutOut || !tag() {
+	if held := a.contained.quarantined(); b.Flows(port) != 1 || held[0].Effect != shutOut || !tag() {
 		t.Errorf("%d flows, held: %+v", b.Flows(port), held)
 	}
 }
@@ -131,12 +131,12 @@ func TestAnExtensionThatCannotExpressItsPart(t *testing.T) {
 func TestAnswersFromBeforeAnExtensionFailed(t *testing.T) {
 	a := obeying(t, nil)
 	for range 2 {
-		a.extensions.Set = append(a.extensions.Set, a.guard(extension.NewMember(&curious{missing: []string{"q1"}})))
+		a.extensions.Set = append(a.extensions.Set, guard(extension.NewMember(&curious{missing: []string{"q1"}}), &a.contained, &a.resyncing))
 	}
-	a.pulls.Set(a.needs())
+	a.pulls.Set(a.pulls.needs(a.extensions.Set))
 	calls := a.pulls.Next(a.world.Now(), time.Now(), false)
 	a.extensions.Set[1].Extension.(*guarded).owes = true
-	a.extensions.repair()
+	a.Core.settle()
 	if n := len(calls); n < 2 || !a.pulls.Counts(calls[n-2]) || a.pulls.Counts(calls[n-1]) {
 		t.Errorf("%+v", calls)
 	}
@@ -162,9 +162,9 @@ func TestFramesOfAPanic(t *testing.T) {
 	var log strings.Builder
 	a := New(Config{Log: slog.New(slog.NewTextHandler(&log, nil)), Recorder: &Recorder{}}, nil, time.Now())
 	for range 10 {
-		a.tally(culprit{name: "thing"}, effect.Try(nil, "", func() error { panic("oops") }))
+		a.contained.tally(culprit{name: "thing"}, effect.Try(nil, "", func() error { panic("oops") }))
 	}
-	if n := strings.Count(log.String(), "panic recovered"); n != 1 || a.seen.totals.Panics != 10 {
-		t.Errorf("%d lines, %d counted:\n%s", n, a.seen.totals.Panics, &log)
+	if n := strings.Count(log.String(), "panic recovered"); n != 1 || a.contained.panics != 10 {
+		t.Errorf("%d lines, %d counted:\n%s", n, a.contained.panics, &log)
 	}
 }

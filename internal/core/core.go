@@ -4,139 +4,139 @@ package core
 
 import (
 	"cmp"
-	"log/slog"
 	"math/rand/v2"
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/dataplane"
 	"github.com/patchbay-sdn/patchbay/internal/effect"
 	"github.com/patchbay-sdn/patchbay/internal/extension"
-	"github.com/patchbay-sdn/patchbay/internal/neutron"
+	"github.com/patchbay-sdn/patchbay/internal/gate"
 	"github.com/patchbay-sdn/patchbay/internal/pace"
-	"github.com/patchbay-sdn/patchbay/internal/pipeline"
 	"github.com/patchbay-sdn/patchbay/internal/pull"
 	"github.com/patchbay-sdn/patchbay/internal/report"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 	"github.com/patchbay-sdn/patchbay/internal/zones"
 )
 
-// Config is what decisions depend on besides events.
-type Config struct {
-	Host string
-	// Configurations is the state report as far as it is known before the switch has spoken.
-	Configurations neutron.Configurations
-	// ReportInterval is the time in which a state report has to be answered. 0: none are sent.
-	ReportInterval time.Duration
-	// PortsPerReport bounds how many ports one report of statuses names.
-	PortsPerReport int
-	// World and Settings are what wiring needs of the options.
-	World    world.Config
-	Settings pipeline.Settings
-	// Extensions are made over the core's world, in this order.
-	Extensions []extension.New
-	// FDBGrace is how long after the first reports forwarding entries may take to come; 0: half a minute.
-	FDBGrace time.Duration
-	// Conntrack: connection tracking is told which connections are not allowed any more.
-	Conntrack bool
-	// ConntrackLimit is how many tracked connections a network may have; 0: as many as the switch. Limits: somebody sets it.
-	ConntrackLimit uint32
-	Limits         bool
-	// Snapshot: the last world in sync is kept.
-	Snapshot bool
-	// Progress: every step says how far the agent is.
-	Progress bool
-	// Version is this program's, for people.
-	Version string
-	// Seed is of what is random.
-	Seed uint64
-	Log  *slog.Logger
-	// Recorder gets the inputs and decisions. Lines of the log are put into it by the handler of Log.
-	Recorder *Recorder
-	// Probe is for tests: it is called at the beginning and the end of what a panic cannot leave.
-	Probe func(what string)
-}
-
-// Saved is what an earlier run wrote down.
-type Saved struct {
-	Memory  *world.Memory
-	Written time.Time // zero: it is of no file
-}
-
-// Core makes the agent's decisions. It has one owner. Make it with [New].
+// Core makes the agent's decisions: it hands events to its parts, and has each of them take its consequences in turn. It has one owner. Make it
+// with [New].
 type Core struct {
-	cfg          Config
-	log          *journal
-	turn         turn
-	rnd          *rand.Rand
-	world        *world.World
-	started      bool // the switch has been seen
-	switchUp     bool // the world's view of it is current
-	versions     neutron.Versions
-	registration registration
-	report       reporting
-	dataplane    *dataplane.Dataplane
-	pulls        *pull.Ledger
-	zones        *zones.Zones
-	listErr      error // of the listing whose connections are being released
-	limits       *zones.Limits
-	reports      *report.Reporter
-	timelines    timelines
-	extensions   extensions
-	memory       memory
-	resyncing    resyncing
-	database     pace.Breaker           // of the server
-	links        map[string]effect.Conn // by bridge, of those that are dialled; nil while there is none
-	syncedAt     time.Time              // when everything had been asked and told for the first time; zero before
-	seen         seen
-	contained    containment
+	room
+	dataplane  *dataplane.Dataplane
+	contained  containment
+	resyncing  resyncing
+	server     server
+	bridges    bridges
+	extensions extensions
+	pulls      pulls
+	reports    reports
+	zones      tracking
+	memory     memory
+	seen       seen
 }
 
 // New returns a core that begins at a time, with what an earlier run wrote down, or nothing.
 func New(cfg Config, saved *Saved, now time.Time) *Core {
 	cfg.FDBGrace = cmp.Or(cfg.FDBGrace, fdbGrace)
-	a := &Core{
-		cfg: cfg, turn: turn{at: now}, rnd: rand.New(rand.NewPCG(cfg.Seed, 0)), world: world.New(cfg.World), //nolint:gosec // no secret
-		seen: newSeen(now), contained: newContainment(cfg.Probe), report: reporting{start: true}, links: map[string]effect.Conn{},
-		zones: zones.New(), limits: zones.NewLimits(cfg.ConntrackLimit), timelines: timelines{of: map[string]*timeline{}},
+	r := room{cfg: &cfg, turn: &turn{at: now}, world: world.New(cfg.World)}
+	r.log = &journal{Logger: cfg.Log, turn: r.turn, recorder: cfg.Recorder, every: repeatEvery}
+	rnd := rand.New(rand.NewPCG(cfg.Seed, 0)) //nolint:gosec // no secret
+	c := &Core{
+		room: r, dataplane: dataplane.New(r.world.Bridges()), contained: newContainment(r), seen: newSeen(r), memory: memory{room: r},
+		resyncing: resyncing{room: r, rnd: rnd, losses: pace.Backoff[struct{}]{}}, server: server{room: r, rnd: rnd, report: reporting{start: true}},
+		zones: tracking{room: r, Zones: zones.New(), limits: zones.NewLimits(cfg.ConntrackLimit)},
 	}
-	a.log = &journal{Logger: cfg.Log, turn: &a.turn, recorder: cfg.Recorder, every: repeatEvery}
-	a.pulls = pull.New(pullRules(), &a.resyncing.bucket)
-	a.reports = report.New(cfg.PortsPerReport, &a.resyncing.bucket)
-	a.world.Time, a.world.Contain = now, a.inWorld
-	a.dataplane = dataplane.New(a.world.Bridges())
-	a.dataplane.Contain = a.inRows
-	a.extensions = newExtensions(extension.Make(a.world, cfg.Extensions))
-	for i, e := range a.extensions.Set {
-		a.extensions.Set[i] = a.guard(e)
-	}
+	c.world.Time, c.world.Contain = now, c.contained.inWorld
+	c.dataplane.Contain = c.inRows
+	c.bridges = bridges{room: r, dataplane: c.dataplane, links: map[string]effect.Conn{}}
+	c.extensions = newExtensions(&c.contained, &c.resyncing)
+	c.reports = reports{room: r, Reporter: report.New(cfg.PortsPerReport, &c.resyncing.bucket), lines: newTimelines(r)}
+	c.pulls = pulls{room: r, Ledger: pull.New(pullRules(), &c.resyncing.bucket), contained: &c.contained, lines: &c.reports.lines}
 	if saved != nil {
-		a.contain(culprit{name: "recalling"}, func() { a.load(saved) })
+		c.contained.contain(culprit{name: "recalling"}, func() {
+			c.world.Recall(saved.Memory)
+			c.extensions.load(saved.Memory)
+			if m := saved.Memory; !saved.Written.IsZero() {
+				c.log.Info("snapshot loaded", "ports", len(m.Ports), "groups", len(m.Groups), "written", saved.Written)
+			}
+		})
 	}
-	return a
+	return c
 }
 
-// Step takes events, and the consequences of everything that has happened. Many events have their consequences once.
-func (a *Core) Step(now time.Time, events ...effect.Event) effect.Effects {
-	a.Take(now, events...)
-	a.contain(culprit{name: "registering"}, a.register)
-	a.converge()
-	out := effect.Effects{Do: a.turn.take(), Progress: a.turn.progress, Wake: a.turn.wakeAt}
-	a.turn.progress = nil
-	return out
+// inRows contains finding out which rows of an object have to change. A port whose rows are found out again may be reported.
+func (c *Core) inRows(o world.Object, work func()) bool {
+	done, mended := c.contained.inRows(o, work)
+	if mended && o.Kind == world.KindPort {
+		c.reports.Changed(o.ID)
+	}
+	return done
 }
 
-// Take takes events whose consequences wait for the next Step: of a flood of messages as many are taken as there is time for.
-func (a *Core) Take(now time.Time, events ...effect.Event) {
-	a.turn.begin(now)
-	a.world.Time = now
-	for _, e := range events {
-		a.receive(e)
+// open returns whether nothing blocks a scope now.
+func (c *Core) open(s gate.Scope) bool { return gate.Open(gate.Blockers(c.facts(c.now(), s)), s) }
+
+// facts collects what can block the scopes. It writes nothing. The loop asks for Complete and Prune after every event: once it is clear
+// that they are blocked, nothing more is collected for them.
+func (c *Core) facts(now time.Time, s gate.Scope) gate.Facts {
+	reports := c.reports.Stats()
+	f := gate.Facts{
+		SwitchUp: c.bridges.inSight(), Registered: c.server.known(), RoundRunning: c.dataplane.InFlight(), Reports: reports.Due,
+		Calls:     c.pulls.InFlight() + reports.InFlight + len(c.extensions.running),
+		ResyncDue: c.resyncing.pending(), Refresh: reports.Networks, Known: !c.reports.firstSync.IsZero(),
+	}
+	for _, t := range c.cfg.World.TunnelTypes {
+		if !c.world.Tunnels.Listed(t) {
+			f.TunnelTypes = append(f.TunnelTypes, t)
+		}
+	}
+	onlyLoop := s&^(gate.Complete|gate.Prune) == 0
+	if onlyLoop && !gate.Open(gate.Blockers(f), s) {
+		return f
+	}
+	f.Ports, f.Groups = c.world.Unspoken()
+	f.Unrequested, f.Entries = c.reports.missingEntries(now)
+	for _, e := range c.extensions.Set {
+		g, ok := e.Extension.(*guarded)
+		f.Extensions = append(f.Extensions, gate.Extension{Name: e.Name(), Waits: waiting(e), Failed: ok && g.owes})
+	}
+	f.HeldBlind = c.contained.blind()
+	if !onlyLoop {
+		c.switchFacts(&f)
+	}
+	return f
+}
+
+// waiting counts what an extension wants pulled or called now.
+func waiting(e extension.Member) int { return len(e.Missing()) + len(e.Calls()) }
+
+// switchFacts adds what the loop does not need to decide: connections, and what the switch has to be changed by.
+func (c *Core) switchFacts(f *gate.Facts) {
+	f.Known = f.Known || c.world.Remembered() > 0
+	f.SwitchError, f.ServerError = c.seen.sw.Error, c.seen.server.Error
+	if !c.seen.broker.Up {
+		f.BrokerError = c.seen.broker.Error
+	}
+	f.StateReportFailed = c.server.report.failed > 0
+	f.Unresolved, f.ViewBehind = c.world.Unsettled(), c.dataplane.Behind(c.world.View)
+	f.RowsUnchecked, f.Rows = len(c.dataplane.RowsPending()), c.dataplane.RowsToWrite(c.world.View, c.contained.rows)
+	f.ZonesDue, f.ZonesFailed = c.zones.Pending(), c.zones.Failed()
+	for i, o := range c.dataplane.Failures() {
+		if i < maxRejected {
+			f.Rejected = append(f.Rejected, gate.Rejected{Object: o.Object.String(), Times: o.Failed})
+		}
+	}
+	for _, h := range c.contained.quarantined() {
+		f.Held = append(f.Held, gate.Held{Object: h.Object, Effect: h.Effect})
+	}
+	for _, name := range c.world.Bridges() {
+		b := c.dataplane.Bridge(name)
+		f.Bridges = append(f.Bridges, gate.Bridge{
+			Name: name, Exists: c.world.View.BridgeByName(name) != nil, Connected: b.Connected, Error: errorText(b.Err),
+			Read: b.Known, Reading: b.Reading, Flows: b.Counts.Pending, Meters: b.Meters,
+		})
 	}
 }
 
-// Last returns what is worth writing down when the agent stops, or nil.
-func (a *Core) Last(now time.Time) (out *effect.Save) {
-	a.turn.begin(now)
-	a.contain(culprit{name: "remembering"}, func() { out = a.last() })
-	return out
-}
+// maxRejected bounds how many objects are named that the switch rejects again and again.
+const maxRejected = 5

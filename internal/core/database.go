@@ -26,37 +26,35 @@ const (
 	hasDatabase = "neutron-server has its database connection again, resuming RPC"
 )
 
-// heard takes what the outcome of any question says about the database.
-func (a *Core) heard(err error) {
-	now := a.turn.now()
+// heard takes what the outcome of any question says about the database, and returns whether that is back.
+func (s *server) heard(err error) (back bool) {
+	now := s.now()
 	switch {
 	case errors.Is(err, messaging.Class("DBConnectionError")):
-		a.database.Observe(err, now)
-		a.log.repeat(slog.LevelWarn, noDatabase, "err", err)
+		s.database.Observe(err, now)
+		s.log.repeat(slog.LevelWarn, noDatabase, "err", err)
 	case err != nil:
-	case a.database.Observe(nil, now):
-		a.log.repeat(slog.LevelInfo, hasDatabase)
-		a.pulls.RetryNow(now)
-		a.extensions.calls.retries.RetryNow(now)
-		a.reports.RetryNow(now)
-		a.reports.Abandon() // they are in one of the server's pauses
-	case a.database.Calm(now):
-		a.log.forget(noDatabase)
-		a.log.forget(hasDatabase)
+	case s.database.Observe(nil, now):
+		s.log.repeat(slog.LevelInfo, hasDatabase)
+		return true
+	case s.database.Calm(now):
+		s.log.forget(noDatabase)
+		s.log.forget(hasDatabase)
 	}
+	return false
 }
 
 // askDatabase asks whether the server has its database, while that is away or a report takes long.
-func (a *Core) askDatabase() {
-	if a.versions == nil || !a.database.Open() && a.reports.Stats().InFlight == 0 {
+func (s *server) askDatabase(reporting bool) {
+	if !s.known() || !s.database.Open() && !reporting {
 		return
 	}
-	if !a.database.Probe(a.turn.now()) {
-		a.turn.wakeUp(a.database.Deadline())
+	if !s.database.Probe(s.now()) {
+		s.wakeUp(s.database.Deadline())
 		return
 	}
-	a.turn.start(effect.AskDatabase{Versions: a.versions})
+	s.start(effect.AskDatabase{Versions: s.versions})
 }
 
 // reportBegins says when to wonder about a report that is not answered.
-func (a *Core) reportBegins(now time.Time) { a.database.Watch(longReport, now) }
+func (s *server) reportBegins() { s.database.Watch(longReport, s.now()) }

@@ -7,118 +7,261 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/effect"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+	"github.com/patchbay-sdn/patchbay/internal/pull"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
 
+// Take takes events whose consequences wait for the next Step: of a flood of messages as many are taken as there is time for.
+func (c *Core) Take(now time.Time, events ...effect.Event) {
+	c.begin(now)
+	c.world.Time = now
+	for _, e := range events {
+		c.receive(e)
+	}
+}
+
+// receive takes one event. Should that fail, what it leaves undone is done in another way, and the next event is taken.
+func (c *Core) receive(e effect.Event) {
+	switch e := e.(type) {
+	case effect.SwitchChanged:
+		if !c.contained.contain(culprit{name: "taking rows of the switch"}, func() { c.switchChanged(e.Batch) }) {
+			c.rowsLost(e.Batch)
+		}
+		return
+	case effect.ReportDue:
+		c.contained.contain(culprit{name: "reporting the agent's state"}, func() {
+			c.world.Expire(c.now())
+			c.sendReport()
+		})
+		return
+	}
+	c.landed(e)
+	if p := (*effect.Panic)(nil); errors.As(effect.Failure(e), &p) {
+		c.contained.tally(culprit{name: p.What}, p)
+	}
+	c.contained.contain(culprit{name: "noting events"}, func() { c.seen.note(e, c.extensions.Set) })
+	if r, ok := e.(effect.Applied); ok && r.Err != nil {
+		c.contained.mend("giving up a round of changes", func() { c.abandon(r) })
+		return
+	}
+	if !c.contained.contain(culprit{name: "taking " + nameOf(e)}, func() { c.event(e) }) {
+		c.contained.mend("giving up "+nameOf(e), func() { c.abandon(e) })
+	}
+}
+
+// nameOf is the name of an event for people.
+func nameOf(e effect.Event) string {
+	if m, ok := e.(effect.Message); ok {
+		return "a message of topic " + m.Topic
+	}
+	return fmt.Sprintf("%T", e)
+}
+
+// landed takes that work beside the loop has come to its end, whatever becomes of its outcome.
+func (c *Core) landed(e effect.Event) {
+	switch e := e.(type) {
+	case effect.Applied:
+		c.dataplane.Landed()
+	case effect.Saved:
+		c.memory.landed()
+	default:
+		c.server.landed(e)
+	}
+}
+
 // event takes one event to those whose it is.
-func (a *Core) event(e effect.Event) {
+func (c *Core) event(e effect.Event) {
 	switch e := e.(type) {
 	case effect.Message:
-		a.message(e.Message)
+		c.message(e.Message)
 	case effect.Broker:
-		a.brokerEvent(e.Event)
+		if c.seen.brokerEvent(e.Event) {
+			c.resyncing.soon()
+		}
 	case effect.Dropped:
-		a.messagesDropped(e)
+		if c.seen.messagesDropped(e) {
+			c.resyncing.soon()
+		}
 	case effect.Registered:
-		a.registered(e)
+		if c.server.registered(e) {
+			c.sendReport()
+		}
 	case effect.StateReported:
-		a.reportEnded(e)
+		c.stateReported(e)
 	case effect.BridgeLinked:
-		a.bridgeLinked(e)
+		c.bridges.linked(e, c.extensions.Set)
+		c.zones.linked(e.Conn != nil)
 	case effect.FlowsRead:
-		a.bridgeRead(e.Reading)
+		c.bridges.read(e.Reading)
 	case effect.FlowsChanged:
-		a.flowsObserved(e)
+		c.bridges.observed(e)
 	case effect.Applied:
-		a.applied(e.Round)
+		c.bridges.act(c.dataplane.Done(e.Round, c.now()))
+		c.zones.applied(e.Round, c.now())
 	case effect.Pulled:
-		a.pullEnded(e)
+		c.heard(e.Err)
+		if c.pulls.ended(e, c.extensions.Set) {
+			c.memory.changed()
+		}
 	case effect.PortsReported:
-		a.takePortsReported(e)
+		c.reports.ended(e)
 	case effect.Saved:
-		a.memorySaved(e)
+		c.memory.saved(e)
 	case effect.ConnectionsListed:
-		a.releaseConnections(e)
+		c.zones.releaseConnections(e)
 	case effect.ConnectionsReleased:
-		a.released(e)
+		c.zones.released(e)
 	case effect.DatabaseAsked:
-		a.heard(e.Err)
+		c.heard(e.Err)
 	case effect.Called:
-		a.callDone(e)
+		if c.extensions.callDone(e) {
+			c.memory.changed()
+		}
 	case effect.PacketIn:
-		a.packetCame(e)
+		c.extensions.packetCame(e)
 	case effect.WatchdogDue:
-		a.turn.start(effect.Notify{})
+		c.start(effect.Notify{})
 	case effect.NotifyFailed:
-		a.log.repeat(slog.LevelWarn, "sd_notify failed", "err", e.Err)
+		c.log.repeat(slog.LevelWarn, "sd_notify failed", "err", e.Err)
 	case effect.FollowFailed, effect.AnswerFailed: // counted when it landed
 	default:
 		panic(fmt.Sprintf("event %T has no place in the loop", e))
 	}
 }
 
+// abandon gives up an event that could not be taken, as if its outcome had been a failure. It may have been taken half-way.
+func (c *Core) abandon(e effect.Event) {
+	now := c.now()
+	switch e := e.(type) {
+	case effect.Message, effect.Broker:
+		c.resyncing.lost()
+	case effect.Registered:
+		c.server.registrationLost()
+	case effect.BridgeLinked:
+		if e.Conn != nil {
+			c.bridges.hangUp(e.Conn)
+		}
+	case effect.FlowsRead:
+		c.bridges.act(c.dataplane.ReadAbandoned(e.Reading))
+	case effect.FlowsChanged:
+		c.dataplane.EventsLost(e.Bridge)
+	case effect.Applied:
+		c.zones.abandoned(e.Round)
+		c.bridges.act(c.dataplane.Abandoned(e.Round))
+	case effect.Pulled:
+		c.pulls.Done(e.Batch, pull.Result{}, now)
+	case effect.PortsReported:
+		c.reports.Fail(e.Batch, now)
+	case effect.Saved:
+		c.memory.changed()
+	case effect.ConnectionsListed:
+		c.zones.Abandoned(e.Found, now)
+	case effect.ConnectionsReleased:
+		c.zones.Released()
+	case effect.Called:
+		c.extensions.callLost(e.CallKey)
+	}
+}
+
+// heard takes what the outcome of any question says about the database of the server. What failed for want of it is tried at once.
+func (c *Core) heard(err error) {
+	if c.server.heard(err) {
+		now := c.now()
+		c.pulls.RetryNow(now)
+		c.extensions.retries.RetryNow(now)
+		c.reports.RetryNow(now)
+		c.reports.Abandon() // they are in one of the server's pauses
+	}
+}
+
+// sendReport sends the agent's state, if the switch is there.
+func (c *Core) sendReport() {
+	if c.bridges.up {
+		c.server.sendReport(c.extensions.Set)
+	}
+}
+
+// stateReported takes the outcome of a state report.
+func (c *Core) stateReported(e effect.StateReported) {
+	missed, revived := c.server.reportEnded(e)
+	if missed {
+		c.resyncing.soon()
+	}
+	if revived { // our queue has kept what was sent meanwhile; had it not, a gap would have told
+		c.reports.refreshNetworks()
+	}
+}
+
 // switchChanged moves the view on.
-func (a *Core) switchChanged(b *ovsdb.Batch) {
-	a.noteSwitch(b)
+func (c *Core) switchChanged(b *ovsdb.Batch) {
+	c.seen.noteSwitch(b)
 	if b.Kind == ovsdb.Disconnected {
-		a.switchUp = false
-		a.log.repeat(slog.LevelWarn, "connection to ovsdb-server failed, retrying", "err", b.Err)
+		c.bridges.disconnected(b.Err)
 		return
 	}
-	a.world.Switch(b)
-	a.notePlugged(b)
-	a.extensions.OnRows(b)
-	if !a.started {
-		a.started = true
-		a.world.Rebuild() // everything is compiled
+	c.world.Switch(b)
+	c.seen.notePlugged(b)
+	c.extensions.OnRows(b)
+	if c.bridges.connected() {
+		c.seen.warnOfSwitch()
+		c.sendReport()
 	}
-	if a.switchUp {
+}
+
+// rowsLost takes a batch of rows that could not be taken: what follows from all rows is worked out again.
+func (c *Core) rowsLost(b *ovsdb.Batch) {
+	if b.Kind == ovsdb.Disconnected {
+		c.bridges.up = false
 		return
 	}
-	a.switchUp = true
-	a.log.forget("connection to ovsdb-server failed, retrying")
-	a.log.Info("connected to ovsdb-server", "ports", len(a.world.PortIDs()))
-	a.warnOfSwitch()
-	a.sendReport()
+	c.contained.mend("rebuilding from rows", func() {
+		if c.world.View.Seq() < b.Seq {
+			c.world.View.Apply(b)
+		}
+		c.world.Rebuild()
+		c.extensions.redo()
+		c.bridges.started, c.bridges.up = true, true
+	})
 }
 
 // message takes what the server told us to the world.
-func (a *Core) message(m *messaging.Message) {
+func (c *Core) message(m *messaging.Message) {
 	decoded, err := neutron.DecodeMessage(m.Topic, m.Method, m.Args)
 	if err != nil {
-		a.log.repeat(slog.LevelWarn, "RPC message cannot be decoded", "topic", m.Topic, "err", err)
-		a.missed() // whatever it was
+		c.log.repeat(slog.LevelWarn, "RPC message cannot be decoded", "topic", m.Topic, "err", err)
+		c.resyncing.lost() // whatever it was
 		return
 	}
-	a.log.Debug("message", "topic", m.Topic, "method", m.Method, "known", decoded != nil)
+	c.log.Debug("message", "topic", m.Topic, "method", m.Method, "known", decoded != nil)
 	if push, ok := decoded.(*neutron.Push); ok {
-		err = errors.Join(a.world.Push(push, a.turn.now()), a.extensions.OnPush(push))
+		err = errors.Join(c.world.Push(push, c.now()), c.extensions.OnPush(push))
 		if err != nil && slices.ContainsFunc(push.Objects, func(o neutron.Primitive) bool { return o.ID() == "" }) {
-			a.missed() // it may have been about anything
+			c.resyncing.lost() // it may have been about anything
 		}
 	} else {
-		err = a.extensions.OnCast(m.Method, m.Args)
+		err = c.extensions.OnCast(m.Method, m.Args)
 	}
 	if err != nil {
-		a.unreadable("message of topic "+m.Topic, err)
-		a.log.repeat(slog.LevelWarn, "RPC message cannot be decoded", "topic", m.Topic, "err", err)
+		c.contained.unreadable("message of topic "+m.Topic, err)
+		c.log.repeat(slog.LevelWarn, "RPC message cannot be decoded", "topic", m.Topic, "err", err)
 	}
 	switch d := decoded.(type) {
 	case *neutron.TunnelUpdate:
-		a.world.Tunnels.Up(world.Endpoint{Type: d.Type, IP: d.IP})
+		c.world.Tunnels.Up(world.Endpoint{Type: d.Type, IP: d.IP})
 	case *neutron.TunnelDelete:
-		a.world.Tunnels.Gone(world.Endpoint{Type: d.Type, IP: d.IP})
+		c.world.Tunnels.Gone(world.Endpoint{Type: d.Type, IP: d.IP})
 	case *neutron.FDBAdd:
-		a.world.Tunnels.FDBAdd(d)
+		c.world.Tunnels.FDBAdd(d)
 	case *neutron.FDBRemove:
-		a.world.Tunnels.FDBRemove(d)
+		c.world.Tunnels.FDBRemove(d)
 	case *neutron.FDBChange:
-		a.world.Tunnels.FDBChange(d)
+		c.world.Tunnels.FDBChange(d)
 	}
-	a.noteMessage(decoded)
+	c.seen.noteMessage(decoded)
 }

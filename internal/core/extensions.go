@@ -3,63 +3,183 @@
 package core
 
 import (
+	"log/slog"
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/effect"
 	"github.com/patchbay-sdn/patchbay/internal/extension"
+	"github.com/patchbay-sdn/patchbay/internal/pace"
+	"github.com/patchbay-sdn/patchbay/internal/pull"
+	"github.com/patchbay-sdn/patchbay/internal/world"
 )
 
-// extensions are the capabilities beside the core, and where their calls stand. It is owned by the loop.
+// extensions are the capabilities beside the core, and where their calls stand.
 type extensions struct {
 	extension.Set
-	calls calls
+	room
+	// running are the calls on their way. False: the outcome does not count, because messages may have been lost since, or because the
+	// extension did not list the call for a while.
+	running map[effect.CallKey]bool
+	retries pace.Backoff[effect.CallKey]
 }
 
-func newExtensions(set extension.Set) extensions { return extensions{Set: set, calls: newCalls()} }
+// newExtensions makes the extensions, and guards them.
+func newExtensions(k *containment, r *resyncing) extensions {
+	set := extension.Make(k.world, k.cfg.Extensions)
+	for i, e := range set {
+		set[i] = guard(e, k, r)
+	}
+	return extensions{Set: set, room: k.room, running: map[effect.CallKey]bool{}, retries: pace.Backoff[effect.CallKey]{}}
+}
+
+// guards ranges over what guards the extensions.
+func (x *extensions) guards(yield func(int, *guarded) bool) {
+	for i, e := range x.Set {
+		if g, ok := e.Extension.(*guarded); ok && !yield(i, g) {
+			return
+		}
+	}
+}
+
+// redo has all extensions work out everything again.
+func (x *extensions) redo() {
+	for _, g := range x.guards {
+		g.owes = true
+	}
+}
+
+// repair has extensions work out everything again that have failed to. It returns those whose questions of before count no more.
+func (x *extensions) repair() (again []pull.Owner) {
+	for i, g := range x.guards {
+		if !g.retry() {
+			continue
+		}
+		again = append(again, pull.Extensions+pull.Owner(i))
+		for k := range x.running {
+			x.running[k] = x.running[k] && k.Extension != i
+		}
+	}
+	return again
+}
 
 // resync says that messages may have been lost: everything is asked for again.
 func (x *extensions) resync() {
 	x.Set.Resync()
-	for c := range x.calls.running {
-		x.calls.running[c] = false
+	for k := range x.running {
+		x.running[k] = false
 	}
 }
 
-// onTime tells the extensions whose deadline has passed.
-func (a *Core) onTime(now time.Time) {
-	for _, ext := range a.extensions.Set {
+// onTime tells the extensions whose deadline has passed, and returns whether there are any.
+func (x *extensions) onTime() (told bool) {
+	now := x.now()
+	for _, ext := range x.Set {
 		if ext.Timed == nil {
 			continue
 		}
 		if at := ext.Timed.Deadline(); !at.IsZero() && !at.After(now) {
 			ext.Timed.OnTime(now)
-			a.memory.stale = true
+			told = true
 		}
 	}
+	return told
 }
 
 // minTimer bounds how often an extension is told that its deadline has passed.
 const minTimer = 50 * time.Millisecond
 
 // tend does what the extensions list: the loop goes round at their deadlines, and, once a server is known, calls are made.
-func (a *Core) tend() {
-	now := a.turn.now()
-	for _, ext := range a.extensions.Set {
+func (x *extensions) tend(registered bool) {
+	now := x.now()
+	for _, ext := range x.Set {
 		if ext.Timed == nil {
 			continue
 		}
 		if at := ext.Timed.Deadline(); !at.IsZero() {
-			a.turn.wakeUp(now.Add(max(at.Sub(now), minTimer)))
+			x.wakeUp(now.Add(max(at.Sub(now), minTimer)))
 		}
 	}
-	if a.versions != nil {
-		a.startCalls(now)
+	if registered {
+		x.startCalls(now)
 	}
 }
 
+// maxCalls bounds how many calls of extensions are on their way at a time.
+const maxCalls = 8
+
+// callFailed lasts while a call fails.
+const callFailed = "call of an extension failed, retrying"
+
+// startCalls makes the calls that the extensions list.
+func (x *extensions) startCalls(now time.Time) {
+	listed := map[effect.CallKey]bool{}
+	for i, ext := range x.Set {
+		for _, call := range ext.Calls() {
+			k := effect.CallKey{Extension: i, Key: call.Key}
+			listed[k] = true
+			if _, on := x.running[k]; on || len(x.running) >= maxCalls {
+				continue
+			}
+			if x.retries.Waiting(k, now) {
+				x.wakeUp(x.retries[k].At)
+				continue
+			}
+			x.running[k] = true
+			x.start(effect.CallExtension{CallKey: k, Name: ext.Name(), Run: call.Run})
+		}
+	}
+	for k := range x.running {
+		x.running[k] = x.running[k] && listed[k]
+	}
+	for k := range x.retries {
+		if _, on := x.running[k]; !listed[k] && !on {
+			x.retries.Forget(k)
+		}
+	}
+	if len(x.retries) == 0 {
+		x.log.forget(callFailed)
+	}
+}
+
+// callDone takes the outcome of a call, and returns whether it counts. Whether it has to be made again the extension says by listing it.
+func (x *extensions) callDone(e effect.Called) bool {
+	counts := x.running[e.CallKey]
+	if delete(x.running, e.CallKey); !counts {
+		return false // if it is still listed it is made again
+	}
+	x.retries.FailCall(e.CallKey, x.now(), e.Err == nil || refused(e.Err)) // an answer is not asked for again soon, either
+	ext := x.Set[e.Extension]
+	if e.Err != nil {
+		x.log.repeat(slog.LevelWarn, callFailed, "extension", ext.Name(), "call", e.Key.String(), "err", e.Err)
+	}
+	ext.Caller.OnCall(e.Key, e.Result, e.Err)
+	return true
+}
+
+// callLost takes that the outcome of a call could not be taken.
+func (x *extensions) callLost(k effect.CallKey) {
+	delete(x.running, k)
+	x.retries.Fail(k, x.now())
+}
+
 // packetCame has the extensions answer a packet.
-func (a *Core) packetCame(e effect.PacketIn) {
-	if answer := a.extensions.OnPacket(e.Bridge, e.Packet); len(answer) > 0 {
-		a.turn.start(effect.SendPackets{Bridge: e.Bridge, Conn: e.Conn, Messages: answer})
+func (x *extensions) packetCame(e effect.PacketIn) {
+	if answer := x.OnPacket(e.Bridge, e.Packet); len(answer) > 0 {
+		x.start(effect.SendPackets{Bridge: e.Bridge, Conn: e.Conn, Messages: answer})
+	}
+}
+
+// load gives the extensions what an earlier run saved.
+func (x *extensions) load(m *world.Memory) {
+	if err := x.Load(m.Extensions); err != nil {
+		x.log.Warn("snapshot of an extension not usable, starting without it", "err", err)
+	}
+}
+
+// save adds what the extensions know to what is written down.
+func (x *extensions) save(m *world.Memory) {
+	var err error
+	if m.Extensions, err = x.Save(); err != nil {
+		x.log.repeat(slog.LevelWarn, "state of an extension not encoded, snapshot written without it", "err", err)
 	}
 }

@@ -23,11 +23,11 @@ func TestExtensionsInTheRecorder(t *testing.T) {
 		Log: slog.New(slog.DiscardHandler), Recorder: &Recorder{}, Extensions: []extension.New{func(*world.World) extension.Extension { return &curious{} }},
 	}, nil, time.Now())
 	policy := []neutron.Primitive{{Name: "QosPolicy", Data: []byte(`{"id":"q1"}`)}}
-	a.noteMessage(&neutron.Push{Kind: neutron.KindQosPolicy, Event: neutron.Updated, Objects: policy})
-	a.noteMessage(&neutron.Push{Kind: neutron.KindSubPort, Event: neutron.Created, Objects: []neutron.Primitive{{Name: "SubPort", Data: []byte(`{"port_id":"p1"}`)}}})
-	a.noteMessage(&neutron.DVRUpdate{MACs: make([]neutron.DVRMAC, 3)})
-	a.note(effect.Pulled{Batch: pull.Batch{Owner: pull.Extensions, Kind: neutron.KindQosPolicy, IDs: []string{"q1"}}, Reply: effect.Reply{Objects: policy}})
-	a.note(effect.Called{CallKey: effect.CallKey{Key: greet{}}, Err: errors.New("no")})
+	a.seen.noteMessage(&neutron.Push{Kind: neutron.KindQosPolicy, Event: neutron.Updated, Objects: policy})
+	a.seen.noteMessage(&neutron.Push{Kind: neutron.KindSubPort, Event: neutron.Created, Objects: []neutron.Primitive{{Name: "SubPort", Data: []byte(`{"port_id":"p1"}`)}}})
+	a.seen.noteMessage(&neutron.DVRUpdate{MACs: make([]neutron.DVRMAC, 3)})
+	a.seen.note(effect.Pulled{Batch: pull.Batch{Owner: pull.Extensions, Kind: neutron.KindQosPolicy, IDs: []string{"q1"}}, Reply: effect.Reply{Objects: policy}}, a.extensions.Set)
+	a.seen.note(effect.Called{CallKey: effect.CallKey{Key: greet{}}, Err: errors.New("no")}, a.extensions.Set)
 	events := a.log.recorder.Events()
 	want := []string{
 		"push: QosPolicy updated q1", "push: SubPort created p1", "push: router addresses of hosts, 3",
@@ -45,11 +45,11 @@ func TestExtensionsInTheRecorder(t *testing.T) {
 
 // Every optional interface of an extension is guarded, and no other.
 func TestEveryInterfaceIsGuarded(t *testing.T) {
-	a := &Core{}
-	all := a.guard(extension.NewMember(&guarded{in: extension.NewMember(&curious{})}))
-	none := a.guard(extension.NewMember(&refusing{}))
+	k := &containment{}
+	all := guard(extension.NewMember(&guarded{in: extension.NewMember(&curious{})}), k, nil)
+	none := guard(extension.NewMember(&refusing{}), k, nil)
 	for i, field := range reflect.VisibleFields(reflect.TypeFor[extension.Member]()) {
-		if g, ok := reflect.ValueOf(all).Field(i).Interface().(*guarded); !ok || g.a != a {
+		if g, ok := reflect.ValueOf(all).Field(i).Interface().(*guarded); !ok || g.contained != k {
 			t.Errorf("%s is not guarded", field.Name)
 		}
 		if field.Name != "Extension" && !reflect.ValueOf(none).Field(i).IsNil() {

@@ -25,7 +25,7 @@ func settle(t *testing.T, a *host) {
 			a.compile(o)
 		}
 		a.turn.begin(time.Now())
-		a.pullMissing()
+		a.pulls.ask(a.extensions.Set, a.server.versions, a.server.database.Open())
 		a.reportPorts()
 		if a.carryOut(t) == 0 {
 			return
@@ -55,7 +55,7 @@ func hasFlows(a *host, name string, flows []openflow.Entry) {
 // rowsWritten tells an agent that all rows of what has its flows are as wanted.
 func rowsWritten(a *host) {
 	a.dataplane.Contain = func(world.Object, func()) bool { return true }
-	a.dataplane.Next(dataplane.Input{View: a.world.View, Connected: true, Unflushed: a.unflushedZone}, time.Now())
+	a.dataplane.Next(dataplane.Input{View: a.world.View, Connected: true, Unflushed: a.zones.unflushedZone}, time.Now())
 	a.dataplane.Landed()
 	a.dataplane.Contain = a.inRows
 }
@@ -63,8 +63,8 @@ func rowsWritten(a *host) {
 func TestAPortThatTheServerPutDownIsReportedAgain(t *testing.T) {
 	c := &cloud{}
 	a, batch := filtering(t, c, nil, 1)
-	a.versions = neutron.Versions{neutron.KindPort: "1.7", neutron.KindSecurityGroup: "1.5"}
-	a.started, a.switchUp = true, true
+	a.server.versions = neutron.Versions{neutron.KindPort: "1.7", neutron.KindSecurityGroup: "1.5"}
+	a.bridges.started, a.bridges.up = true, true
 	a.world.Switch(batch)
 	settle(t, a)
 	if len(c.status) != 0 {
@@ -101,8 +101,8 @@ func TestConnectionTrackingIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ct := &tracker{began: time.Now()}
 		a, batch := filtering(t, &cloud{}, ct, 2)
-		a.versions = neutron.Versions{neutron.KindPort: "1.7", neutron.KindSecurityGroup: "1.5"}
-		a.started = true
+		a.server.versions = neutron.Versions{neutron.KindPort: "1.7", neutron.KindSecurityGroup: "1.5"}
+		a.bridges.started = true
 		batch.Ports[0].New.OtherConfig = nil // nothing says that its network had VLAN 1
 		batch.Ports[1].New.OtherConfig = nil
 		a.world.Switch(batch)
@@ -126,7 +126,7 @@ func TestConnectionTrackingIsTold(t *testing.T) {
 		a.zones.Committed(map[uint16]bool{1: true}, time.Now())
 		for range 100 {
 			a.turn.begin(time.Now())
-			a.listConnections()
+			a.zones.listConnections()
 			a.carryOut(t)
 			a.carryOut(t) // a listing is followed by a release
 			time.Sleep(100 * time.Millisecond)
@@ -163,7 +163,7 @@ func TestWhatIsFoundOnTheBridge(t *testing.T) {
 		for _, f := range c.flows {
 			entries = append(entries, entry(f))
 		}
-		if a.adopt(entries); a.world.Closed() != c.closed {
+		if a.bridges.adopt(entries); a.world.Closed() != c.closed {
 			t.Errorf("%v: closed is %v", c.flows, a.world.Closed())
 		}
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
-	"github.com/patchbay-sdn/patchbay/internal/pull"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 	"github.com/patchbay-sdn/patchbay/openflow"
 )
@@ -32,8 +31,10 @@ import (
 //
 // It implements all optional interfaces; guard uses those that the extension has.
 type guarded struct {
-	in extension.Member
-	a  *Core
+	room
+	in        extension.Member
+	contained *containment
+	resync    *resyncing
 
 	owes   bool // everything is to be worked out again
 	missed map[world.Object]bool
@@ -43,8 +44,8 @@ type guarded struct {
 }
 
 // guard returns the extension with each of its interfaces guarded.
-func (a *Core) guard(in extension.Member) extension.Member {
-	g := &guarded{in: in, a: a, missed: map[world.Object]bool{}, parts: map[world.Object]part{}}
+func guard(in extension.Member, k *containment, r *resyncing) extension.Member {
+	g := &guarded{room: k.room, in: in, contained: k, resync: r, missed: map[world.Object]bool{}, parts: map[world.Object]part{}}
 	out := extension.Member{Extension: g}
 	guardIf(in.PushHandler != nil, &out.PushHandler, extension.PushHandler(g))
 	guardIf(in.CastHandler != nil, &out.CastHandler, extension.CastHandler(g))
@@ -88,34 +89,28 @@ func (g *guarded) knows(method string, work func()) {
 	if g.owes {
 		return
 	}
-	if err := g.a.try(g.culprit(method), func() error { work(); return nil }); err != nil {
+	if err := g.contained.try(g.culprit(method), func() error { work(); return nil }); err != nil {
 		g.owes = true
-		g.a.hold(g.whole(), fmt.Errorf("%s: %w", method, err), "its part of every object stays as it was")
+		g.contained.hold(g.whole(), fmt.Errorf("%s: %w", method, err), "its part of every object stays as it was")
 	}
 }
 
-// repair has extensions work out everything again that have failed to, when it is time.
-func (x *extensions) repair() {
-	for i, e := range x.Set {
-		g, ok := e.Extension.(*guarded)
-		if !ok || !g.owes {
-			continue
-		}
-		if g.a.contained.retries.Waiting(g.whole(), g.a.turn.now()) {
-			g.a.turn.wakeUp(g.a.contained.retries[g.whole()].At)
-			continue
-		}
-		g.owes = false
-		g.miss(g.a.world.Objects())
-		if e.RowHandler != nil {
-			g.OnRows(ovsdb.Whole(g.a.world.View))
-		}
-		g.a.missed()
-		g.a.pulls.Supersede(pull.Extensions + pull.Owner(i)) // what was asked before counts no more
-		for c := range x.calls.running {
-			x.calls.running[c] = x.calls.running[c] && c.Extension != i
-		}
+// retry has the extension work out everything again, if it has failed to and it is time. What it was not told meanwhile is asked for.
+func (g *guarded) retry() bool {
+	if !g.owes {
+		return false
 	}
+	if g.contained.retries.Waiting(g.whole(), g.now()) {
+		g.wakeUp(g.contained.retries[g.whole()].At)
+		return false
+	}
+	g.owes = false
+	g.miss(g.world.Objects())
+	if g.in.RowHandler != nil {
+		g.OnRows(ovsdb.Whole(g.world.View))
+	}
+	g.resync.lost()
+	return true
 }
 
 // Resolve implements extension.Extension.
@@ -135,7 +130,7 @@ func (g *guarded) Resolve(changed []world.Object) []world.Object {
 	}
 	out = slices.AppendSeq(out, maps.Keys(g.missed)) // compiled without it meanwhile
 	clear(g.missed)
-	g.a.letGo(g.whole())
+	g.contained.letGo(g.whole())
 	return out
 }
 
@@ -177,10 +172,10 @@ func (g *guarded) takes(method string, work func() error) error {
 	if g.owes {
 		return nil // everything is asked for then
 	}
-	err := g.a.try(g.culprit(method), work)
+	err := g.contained.try(g.culprit(method), work)
 	if err != nil {
-		g.a.hold(g.culprit(method), err, "what it missed is asked for").passing = true
-		g.a.missed()
+		g.contained.hold(g.culprit(method), err, "what it missed is asked for").passing = true
+		g.resync.lost()
 		err = errors.New(err.Error()) // a panic is counted once
 	}
 	return err
@@ -199,12 +194,12 @@ func (g *guarded) OnCast(method string, args []byte) error {
 // does runs a method whose failure leaves nothing to be done but to run it again when it comes up.
 func (g *guarded) does(method string, work func() error) error {
 	c := g.culprit(method)
-	err := g.a.try(c, work)
+	err := g.contained.try(c, work)
 	var p *effect.Panic
 	if errors.As(err, &p) {
-		g.a.hold(c, err, "it is tried again").passing = true
+		g.contained.hold(c, err, "it is tried again").passing = true
 	} else {
-		g.a.letGo(c)
+		g.contained.letGo(c)
 	}
 	return err
 }
@@ -279,31 +274,31 @@ func (g *guarded) Compile(o world.Object, want *pipeline.Want) {
 	c := culprit{o, "extension " + g.Name()}
 	err := error(nil)
 	if !g.owes {
-		err = g.a.try(c, func() error { g.in.Compile(o, want); return want.Err })
+		err = g.contained.try(c, func() error { g.in.Compile(o, want); return want.Err })
 		if err == nil {
 			g.keep(o, before, want)
-			g.a.letGo(c)
+			g.contained.letGo(c)
 			return
 		}
-		g.a.log.repeat(slog.LevelError, "extension cannot compile the object, keeping its last flows", "extension", g.Name(), "object", o.String(), "err", err)
+		g.log.repeat(slog.LevelError, "extension cannot compile the object, keeping its last flows", "extension", g.Name(), "object", o.String(), "err", err)
 	}
 	*want = before
 	want.Flows = slices.Clone(g.flows)
 	kept, ok := g.parts[o]
-	if ok = ok && kept.at == g.a.placeOf(o) && !g.a.gone(o); ok {
+	if ok = ok && kept.at == placeOf(g.world, o) && !absent(g.world, o); ok {
 		kept.add(want)
 	} else {
 		delete(g.parts, o)
 	}
 	if err != nil {
-		g.a.hold(c, err, map[bool]string{true: "its last part stays", false: "its part is left out"}[ok])
+		g.contained.hold(c, err, map[bool]string{true: "its last part stays", false: "its part is left out"}[ok])
 	}
 }
 
 // keep takes down what the extension has made of an object.
 func (g *guarded) keep(o world.Object, before pipeline.Want, want *pipeline.Want) {
 	p := part{
-		at: g.a.placeOf(o), rows: slices.Clone(want.Rows[min(len(before.Rows), len(want.Rows)):]),
+		at: placeOf(g.world, o), rows: slices.Clone(want.Rows[min(len(before.Rows), len(want.Rows)):]),
 		after: slices.Clone(want.After[min(len(before.After), len(want.After)):]), meters: slices.Clone(want.Meters[min(len(before.Meters), len(want.Meters)):]),
 	}
 	if want.Waiting != before.Waiting {

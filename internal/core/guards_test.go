@@ -41,8 +41,8 @@ func (r rowsOf) CommitAll(_ context.Context, txs []*ovsdb.Tx) (ovsdb.Result, []e
 func obeying(t *testing.T, ct *tracker) *host {
 	t.Helper()
 	a, batch := filtering(t, &cloud{}, ct, 2)
-	a.versions = neutron.Versions{neutron.KindPort: "1.7", neutron.KindSecurityGroup: "1.5"}
-	a.started, a.switchUp = true, true
+	a.server.versions = neutron.Versions{neutron.KindPort: "1.7", neutron.KindSecurityGroup: "1.5"}
+	a.bridges.started, a.bridges.up = true, true
 	a.world.Close()
 	a.world.Switch(batch)
 	settle(t, a)
@@ -75,7 +75,7 @@ func makeRound(t *testing.T, a *host, db dataplane.Committer) *dataplane.Round {
 	}
 	r.Run(t.Context(), io)
 	a.dataplane.Landed()
-	a.applied(r)
+	a.event(effect.Applied{Round: r})
 	return r
 }
 
@@ -103,7 +103,7 @@ func TestGuardsWaitForTheRow(t *testing.T) {
 		if got := sent(t, a, rowsOf{errors.New("refused")}); got["p0"] != 0 {
 			t.Errorf("%d flows of p0 changed though its row was refused", got["p0"])
 		}
-		a.switchUp = false
+		a.bridges.up = false
 		time.Sleep(time.Minute)
 		if got := sent(t, a, rowsOf{}); got["p0"] != 0 {
 			t.Errorf("%d flows of p0 changed though the database is away", got["p0"])
@@ -113,7 +113,7 @@ func TestGuardsWaitForTheRow(t *testing.T) {
 		if got := sent(t, a, rowsOf{}); got["p1"] == 0 || got["p0"] != 0 {
 			t.Errorf("changed %v", got)
 		}
-		a.switchUp = true
+		a.bridges.up = true
 		// Its rows cannot be worked out.
 		a.dataplane.Contain = func(o world.Object, work func()) bool {
 			return a.inRows(o, func() {
@@ -126,7 +126,7 @@ func TestGuardsWaitForTheRow(t *testing.T) {
 			t.Errorf("%d flows of p0 changed though its rows are not known", got["p0"])
 		}
 		a.dataplane.Contain = a.inRows
-		a.stillUnsettled()
+		a.contained.retryRows(a.dataplane.RetryRows)
 		time.Sleep(time.Minute)
 		if got := sent(t, a, rowsOf{}); got["p0"] < 20 {
 			t.Errorf("only %d flows of p0 changed though its row was written", got["p0"])

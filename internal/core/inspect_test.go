@@ -20,8 +20,8 @@ import (
 func TestInSync(t *testing.T) {
 	c := &cloud{}
 	a, batch := filtering(t, c, nil, 2)
-	a.versions = neutron.Versions{neutron.KindPort: "1.7", neutron.KindSecurityGroup: "1.5"}
-	a.started, a.switchUp = true, true
+	a.server.versions = neutron.Versions{neutron.KindPort: "1.7", neutron.KindSecurityGroup: "1.5"}
+	a.bridges.started, a.bridges.up = true, true
 	a.world.Switch(batch)
 	settle(t, a)
 	if a.open(gate.Complete) || a.Look(time.Now()).Status().InSync {
@@ -123,6 +123,6 @@ func BenchmarkNoteForeignPush(b *testing.B) {
 	a := New(Config{Log: slog.New(slog.DiscardHandler), Recorder: &Recorder{}}, nil, time.Now())
 	push := &neutron.Push{Kind: neutron.KindPort, Event: neutron.Updated}
 	for b.Loop() {
-		a.noteMessage(push)
+		a.seen.noteMessage(push)
 	}
 }

@@ -7,7 +7,18 @@ import (
 	"log/slog"
 	"maps"
 	"time"
+
+	"github.com/patchbay-sdn/patchbay/internal/world"
 )
+
+// room is what every part of the core is given: the options, the step that is being taken, the log, and the world. A part has its own state
+// beside it, and knows no part that is not handed to it.
+type room struct {
+	cfg *Config
+	*turn
+	log   *journal
+	world *world.World
+}
 
 // repeatEvery is how often a condition that lasts is logged again.
 const repeatEvery = 10 * time.Minute

@@ -36,19 +36,19 @@ func limited(t *testing.T, limit uint32, l *limits) (a *host, log *logBuffer, st
 	a, batch := filtering(t, &cloud{}, nil, 1)
 	log = &logBuffer{}
 	a.log.Logger = slog.New(observe.NewLogger(log, slog.LevelInfo).Handler())
-	a.cfg.Limits, a.cfg.ConntrackLimit, a.limits = l != nil, limit, zones.NewLimits(limit)
-	a.versions = neutron.Versions{neutron.KindPort: "1.7", neutron.KindSecurityGroup: "1.5"}
-	a.started, a.switchUp = true, true
+	a.cfg.Limits, a.cfg.ConntrackLimit, a.zones.limits = l != nil, limit, zones.NewLimits(limit)
+	a.server.versions = neutron.Versions{neutron.KindPort: "1.7", neutron.KindSecurityGroup: "1.5"}
+	a.bridges.started, a.bridges.up = true, true
 	a.world.Switch(batch)
 	settle(t, a)
 	return a, log, func() string {
 		settle(t, a)
-		job := a.limitsToSet(time.Now())
+		job := a.zones.limitsToSet(a.dataplane.Pruned(), time.Now())
 		if job == nil {
 			return ""
 		}
 		changed, err := l.SetLimits(t.Context(), job.Want, job.Prune)
-		a.limitsSet(job, changed, err, time.Now())
+		a.zones.limitsSet(job, changed, err, time.Now())
 		return l.calls[len(l.calls)-1]
 	}
 }
@@ -69,11 +69,11 @@ func TestLimitsFollowTheNetworks(t *testing.T) {
 	if got := step(); got != "" {
 		t.Errorf("again: %q", got)
 	}
-	a.bridgeLinked(effect.BridgeLinked{Bridge: "br-int", Err: errors.New("gone")})
+	a.event(effect.BridgeLinked{Bridge: "br-int", Err: errors.New("gone")})
 	if got := step(); got != "" {
 		t.Errorf("the switch is away: %q", got)
 	}
-	a.limits.Changed() // as bridgeLinked does with a connection
+	a.zones.limits.Changed() // as bridgeLinked does with a connection
 	if got := step(); got != "map[1:500] true" {
 		t.Errorf("the switch is back: %q", got)
 	}
@@ -106,7 +106,7 @@ func TestLimitsAreOffUnlessAskedFor(t *testing.T) {
 	if got := step(); got != "map[] true" {
 		t.Errorf("%q", got)
 	}
-	a.limits.Changed()
+	a.zones.limits.Changed()
 	if got := step(); got != "" {
 		t.Errorf("again: %q", got)
 	}
@@ -117,7 +117,7 @@ func TestLimitsThatTheSwitchLacks(t *testing.T) {
 	a, log, step := limited(t, 500, l)
 	for range 3 {
 		step()
-		a.limits.Changed()
+		a.zones.limits.Changed()
 	}
 	if len(l.calls) != 1 || countLines(log, "has no effect") != 1 {
 		t.Errorf("%v\n%s", l.calls, log)

@@ -7,12 +7,11 @@ import (
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/effect"
-	"github.com/patchbay-sdn/patchbay/internal/gate"
-	"github.com/patchbay-sdn/patchbay/internal/world"
 )
 
-// memory is where the written copy of the world stands. It is owned by the loop.
+// memory is where the written copy of the world stands.
 type memory struct {
+	room
 	stale  bool // the world has changed since it was written
 	saving bool
 	next   time.Time // not before
@@ -21,58 +20,47 @@ type memory struct {
 // savePause separates snapshots: after it a change is on disk, and no burst of changes writes more often.
 const savePause = 5 * time.Second
 
-// load takes what an earlier run wrote down, and is the counterpart of memorise.
-func (a *Core) load(saved *Saved) {
-	m := saved.Memory
-	a.world.Recall(m)
-	if err := a.extensions.Load(m.Extensions); err != nil {
-		a.log.Warn("snapshot of an extension not usable, starting without it", "err", err)
+// changed takes that the world is not as it was written any more.
+func (m *memory) changed() { m.stale = true }
+
+// unsaved returns whether the written copy is not what is known now, or is being written.
+func (m *memory) unsaved() bool { return m.cfg.Snapshot && (m.stale || m.saving) }
+
+// worth returns whether there is something to write, and nothing is being written.
+func (m *memory) worth() bool { return m.cfg.Snapshot && m.stale && !m.saving }
+
+// due returns whether the world is to be written down now, if it is in sync: what is wrong or half known is not worth keeping.
+func (m *memory) due() bool {
+	if !m.worth() {
+		return false
 	}
-	if !saved.Written.IsZero() {
-		a.log.Info("snapshot loaded", "ports", len(m.Ports), "groups", len(m.Groups), "written", saved.Written)
+	if m.now().Before(m.next) {
+		m.wakeUp(m.next)
+		return false
 	}
+	m.next = m.now().Add(savePause)
+	return true
 }
 
-// remember writes the world down once it has changed and is in sync: what is wrong or half known is not worth keeping.
-func (a *Core) remember() {
-	if !a.cfg.Snapshot || !a.memory.stale || a.memory.saving {
-		return
+// keep takes that the world is written down now, if it is in sync, and returns whether it is.
+func (m *memory) keep(inSync bool) bool {
+	if inSync {
+		m.stale, m.saving = false, true
+	} else {
+		m.wakeUp(m.next)
 	}
-	if a.turn.now().Before(a.memory.next) {
-		a.turn.wakeUp(a.memory.next)
-		return
-	}
-	if a.memory.next = a.turn.now().Add(savePause); !a.open(gate.Complete) {
-		a.turn.wakeUp(a.memory.next)
-		return
-	}
-	a.memory.stale, a.memory.saving = false, true
-	a.turn.start(effect.Save{Memory: a.memorise(), At: a.turn.now()})
+	return inSync
 }
 
-// memorise is everything that is worth keeping.
-func (a *Core) memorise() *world.Memory {
-	m := a.world.Memory()
-	var err error
-	if m.Extensions, err = a.extensions.Save(); err != nil {
-		a.log.repeat(slog.LevelWarn, "state of an extension not encoded, snapshot written without it", "err", err)
-	}
-	return m
-}
+// landed takes that nothing is being written any more.
+func (m *memory) landed() { m.saving = false }
 
-func (a *Core) memorySaved(e effect.Saved) {
+// saved takes the outcome.
+func (m *memory) saved(e effect.Saved) {
 	if e.Err != nil {
-		a.memory.stale = true
-		a.log.repeat(slog.LevelWarn, "snapshot not written", "err", e.Err)
+		m.stale = true
+		m.log.repeat(slog.LevelWarn, "snapshot not written", "err", e.Err)
 		return
 	}
-	a.log.forget("snapshot not written")
-}
-
-// last returns what changed shortly before the end and is worth writing down, or nil.
-func (a *Core) last() *effect.Save {
-	if !a.cfg.Snapshot || !a.memory.stale || a.memory.saving || !a.open(gate.Complete) {
-		return nil
-	}
-	return &effect.Save{Memory: a.memorise(), At: a.turn.now()}
+	m.log.forget("snapshot not written")
 }

@@ -18,9 +18,9 @@ func reportingAgent(t *testing.T, ports, perReport int) (*host, *cloud, *ovsdb.B
 	t.Helper()
 	b := &cloud{}
 	a, batch := filtering(t, b, nil, ports)
-	a.versions = neutron.Versions{neutron.KindPort: "1.7", neutron.KindSecurityGroup: "1.5"}
-	a.started, a.switchUp = true, true
-	a.reports = report.New(perReport, &a.resyncing.bucket)
+	a.server.versions = neutron.Versions{neutron.KindPort: "1.7", neutron.KindSecurityGroup: "1.5"}
+	a.bridges.started, a.bridges.up = true, true
+	a.reports.Reporter = report.New(perReport, &a.resyncing.bucket)
 	a.world.Switch(batch)
 	settle(t, a)
 	obeyed(a)

@@ -4,6 +4,7 @@ package core
 
 import (
 	"github.com/patchbay-sdn/patchbay/internal/effect"
+	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/pull"
 )
@@ -25,24 +26,32 @@ func pullRules() map[pull.Owner]pull.Rule {
 	}
 }
 
+// pulls asks the server about what is missing, as package pull decides, and takes the answers.
+type pulls struct {
+	room
+	*pull.Ledger
+	contained *containment
+	lines     *timelines
+}
+
 // needs lists everything that the server has to be asked about.
-func (a *Core) needs() []pull.Need {
+func (p *pulls) needs(set extension.Set) []pull.Need {
 	var out []pull.Need
-	for _, id := range a.world.Missing() {
-		p := a.world.Port(id)
-		out = append(out, pull.Need{Key: pull.Key{Owner: pull.Ports, Kind: neutron.KindPort, ID: id}, Known: p.Details != nil, Since: p.Since()})
+	for _, id := range p.world.Missing() {
+		port := p.world.Port(id)
+		out = append(out, pull.Need{Key: pull.Key{Owner: pull.Ports, Kind: neutron.KindPort, ID: id}, Known: port.Details != nil, Since: port.Since()})
 	}
-	for _, i := range a.world.MissingItems() {
-		known, since := a.world.Standing(i)
+	for _, i := range p.world.MissingItems() {
+		known, since := p.world.Standing(i)
 		out = append(out, pull.Need{Key: pull.Key{Owner: pull.Filters, Kind: i.Kind, ID: i.ID}, Known: known, Since: since})
 	}
-	missed := a.world.Missed()
-	for _, t := range a.cfg.World.TunnelTypes {
-		if !a.world.Tunnels.Listed(t) {
+	missed := p.world.Missed()
+	for _, t := range p.cfg.World.TunnelTypes {
+		if !p.world.Tunnels.Listed(t) {
 			out = append(out, pull.Need{Key: pull.Key{Owner: pull.Tunnels, ID: t}, Since: missed})
 		}
 	}
-	for i, e := range a.extensions.Set {
+	for i, e := range set {
 		for _, item := range e.Missing() {
 			out = append(out, pull.Need{Key: pull.Key{Owner: pull.Extensions + pull.Owner(i), Kind: item.Kind, ID: item.ID}, Since: missed})
 		}
@@ -50,19 +59,19 @@ func (a *Core) needs() []pull.Need {
 	return out
 }
 
-// pullMissing asks the server about what is missing, many things with one call.
-func (a *Core) pullMissing() {
-	if a.versions == nil {
+// ask asks the server about what is missing, many things with one call. Paused: it has no database.
+func (p *pulls) ask(set extension.Set, versions neutron.Versions, paused bool) {
+	if versions == nil {
 		return
 	}
-	a.pulls.Set(a.needs())
-	for _, b := range a.pulls.Next(a.world.Now(), a.turn.now(), a.database.Open()) {
-		a.turn.start(effect.Pull{Batch: b, Versions: a.versions})
+	p.Set(p.needs(set))
+	for _, b := range p.Next(p.world.Now(), p.now(), paused) {
+		p.start(effect.Pull{Batch: b, Versions: versions})
 	}
-	filters := a.pulls.Stats(pull.Filters)
-	a.world.Members.KeepRevisions(filters.Asking+filters.Checking > 0)
-	a.turn.wakeUp(a.pulls.Deadline())
-	if a.pulls.Stats(pull.Extensions).Failing == 0 {
-		a.log.forget(notTold)
+	filters := p.Stats(pull.Filters)
+	p.world.Members.KeepRevisions(filters.Asking+filters.Checking > 0)
+	p.wakeUp(p.Deadline())
+	if p.Stats(pull.Extensions).Failing == 0 {
+		p.log.forget(notTold)
 	}
 }

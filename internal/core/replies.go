@@ -9,77 +9,80 @@ import (
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/effect"
+	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/pull"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 )
 
-// pullEnded takes the server's answer, or that there is none. The ledger learns of it last: should taking the answer fail, what was
-// asked for is due again, see abandon.
-func (a *Core) pullEnded(e effect.Pulled) {
-	a.heard(e.Err)
-	now := a.turn.now()
+// ended takes the server's answer, or that there is none, and returns whether more is known now than the world tells. The ledger learns of
+// it last: should taking the answer fail, what was asked for is due again, see abandon.
+func (p *pulls) ended(e effect.Pulled, set extension.Set) (learned bool) {
+	now := p.now()
 	r := pull.Result{Failed: e.Err != nil, Refused: refused(e.Err)}
 	switch {
 	case r.Refused && len(e.Batch.IDs) > 1: // halves are asked about at once
 	case e.Batch.Owner == pull.Ports:
-		r.Answered = a.portsPulled(e, now)
+		r.Answered = p.portsPulled(e, now)
 	case e.Batch.Owner == pull.Filters:
-		r.Answered = a.itemsPulled(e)
+		r.Answered = p.itemsPulled(e)
 	case e.Batch.Owner == pull.Tunnels:
-		r.Answered = a.tunnelsPulled(e)
-	case !a.pulls.Counts(e.Batch):
+		r.Answered = p.tunnelsPulled(e)
+		learned = e.Err == nil
+	case !p.Counts(e.Batch):
 		r = pull.Result{Answered: e.Batch.IDs} // what is still missing is asked for again
 	default:
-		a.objectsPulled(e)
+		p.objectsPulled(e, set[e.Batch.Owner-pull.Extensions])
+		learned = e.Err == nil
 	}
-	a.pulls.Done(e.Batch, r, now)
+	p.Done(e.Batch, r, now)
+	return learned
 }
 
 // portsPulled returns the ports for which the answer was good. What could be read counts also if other parts could not.
-func (a *Core) portsPulled(e effect.Pulled, now time.Time) []string {
+func (p *pulls) portsPulled(e effect.Pulled, now time.Time) []string {
 	const failed = "bulk_pull of ports failed, retrying"
 	read := slices.DeleteFunc(slices.Clone(e.Batch.IDs), func(id string) bool {
-		return slices.Contains(e.Unread, id) && !slices.ContainsFunc(e.Ports, func(p neutron.Port) bool { return p.ID == id })
+		return slices.Contains(e.Unread, id) && !slices.ContainsFunc(e.Ports, func(found neutron.Port) bool { return found.ID == id })
 	})
 	if e.Err != nil {
-		a.unreadable("ports", e.Err)
+		p.contained.unreadable("ports", e.Err)
 		if len(e.Unread) == 0 {
 			read = nil
 		}
-		a.log.repeat(slog.LevelWarn, failed, "ports", len(e.Batch.IDs)-len(read), "err", e.Err)
+		p.log.repeat(slog.LevelWarn, failed, "ports", len(e.Batch.IDs)-len(read), "err", e.Err)
 	} else {
-		a.log.forget(failed)
+		p.log.forget(failed)
 	}
 	for _, id := range read {
-		a.timelines.markAnswered(id, now)
+		p.lines.markAnswered(id, now)
 	}
-	a.world.PortsAsked(e.Batch.Asked, read, e.Ports)
+	p.world.PortsAsked(e.Batch.Asked, read, e.Ports)
 	return read
 }
 
 // itemsPulled returns the ids of what filters need that the answer has. What it does not have, or should not have any more, is asked for
 // again, more and more rarely.
-func (a *Core) itemsPulled(e effect.Pulled) (answered []string) {
+func (p *pulls) itemsPulled(e effect.Pulled) (answered []string) {
 	const failed, bad = "bulk_pull of security groups failed, retrying", "reply of bulk_pull cannot be decoded"
 	first, of := string(e.Batch.Kind)+" "+e.Batch.IDs[0], len(e.Batch.IDs)
 	if e.Err != nil {
-		a.log.repeat(slog.LevelWarn, failed, "first", first, "of", of, "err", e.Err)
+		p.log.repeat(slog.LevelWarn, failed, "first", first, "of", of, "err", e.Err)
 		return nil
 	}
-	a.log.forget(failed)
-	a.log.Debug("what filters need", "first", first, "of", of,
+	p.log.forget(failed)
+	p.log.Debug("what filters need", "first", first, "of", of,
 		"groups", len(e.Groups), "members", len(e.Members), "addresses", len(e.Addresses), "took", e.Took)
 	if e.Bad != nil {
-		a.unreadable("what filters need", e.Bad)
-		a.log.repeat(slog.LevelWarn, bad, "first", first, "of", of, "err", e.Bad)
+		p.contained.unreadable("what filters need", e.Bad)
+		p.log.repeat(slog.LevelWarn, bad, "first", first, "of", of, "err", e.Bad)
 	}
 	members := e.Batch.Kind == neutron.KindPort
 	var told, unread []world.Item
 	for _, id := range e.Batch.IDs {
 		item := world.Item{Kind: e.Batch.Kind, ID: id, Asked: e.Batch.Asked}
 		found := has(&e.Reply, id)
-		if found && !a.world.Deleted(id) || members && len(e.Unread) == 0 {
+		if found && !p.world.Deleted(id) || members && len(e.Unread) == 0 {
 			answered = append(answered, id)
 		}
 		if !found && !members && mayHave(&e.Reply, id) {
@@ -88,14 +91,14 @@ func (a *Core) itemsPulled(e effect.Pulled) (answered []string) {
 			told = append(told, item)
 		}
 	}
-	a.world.Unread(unread)
+	p.world.Unread(unread)
 	switch e.Batch.Kind {
 	case neutron.KindSecurityGroup:
-		a.world.Groups.Pulled(told, e.Groups)
+		p.world.Groups.Pulled(told, e.Groups)
 	case neutron.KindPort:
-		a.world.Members.Pulled(told, e.Members, e.Unread...)
+		p.world.Members.Pulled(told, e.Members, e.Unread...)
 	case neutron.KindAddressGroup:
-		a.world.Members.AddressGroupsPulled(told, e.Addresses)
+		p.world.Members.AddressGroupsPulled(told, e.Addresses)
 	}
 	return answered
 }
@@ -111,20 +114,19 @@ func mayHave(r *effect.Reply, id string) bool {
 }
 
 // tunnelsPulled takes all endpoints of one type.
-func (a *Core) tunnelsPulled(e effect.Pulled) (answered []string) {
+func (p *pulls) tunnelsPulled(e effect.Pulled) (answered []string) {
 	const failed = "tunnel_sync failed, retrying"
 	tunnelType := e.Batch.IDs[0]
 	if e.Err != nil {
-		a.log.repeat(slog.LevelWarn, failed, "type", tunnelType, "err", e.Err)
+		p.log.repeat(slog.LevelWarn, failed, "type", tunnelType, "err", e.Err)
 		return nil
 	}
-	a.log.forget(failed)
+	p.log.forget(failed)
 	endpoints := make([]netip.Addr, len(e.Tunnels))
 	for i, t := range e.Tunnels {
 		endpoints[i] = t.IP
 	}
-	a.world.Tunnels.Sync(tunnelType, endpoints, e.Batch.Asked)
-	a.memory.stale = true
+	p.world.Tunnels.Sync(tunnelType, endpoints, e.Batch.Asked)
 	return e.Batch.IDs
 }
 
@@ -133,14 +135,13 @@ const notTold = "bulk_pull for an extension failed, retrying"
 
 // objectsPulled takes what an extension asked for. Whether it has to be asked for again, ever more rarely, the extension says by
 // listing it.
-func (a *Core) objectsPulled(e effect.Pulled) {
-	ext, kind, ids := a.extensions.Set[e.Batch.Owner-pull.Extensions], e.Batch.Kind, e.Batch.IDs
+func (p *pulls) objectsPulled(e effect.Pulled, ext extension.Member) {
+	kind, ids := e.Batch.Kind, e.Batch.IDs
 	if e.Err != nil {
-		a.log.repeat(slog.LevelWarn, notTold, "extension", ext.Name(), "kind", string(kind), "first", ids[0], "of", len(ids), "err", e.Err)
+		p.log.repeat(slog.LevelWarn, notTold, "extension", ext.Name(), "kind", string(kind), "first", ids[0], "of", len(ids), "err", e.Err)
 		return
 	}
 	if err := ext.Puller.OnPulled(kind, ids, e.Objects); err != nil {
-		a.log.repeat(slog.LevelWarn, "object for an extension cannot be decoded", "extension", ext.Name(), "err", err)
+		p.log.repeat(slog.LevelWarn, "object for an extension cannot be decoded", "extension", ext.Name(), "err", err)
 	}
-	a.memory.stale = true
 }

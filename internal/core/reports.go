@@ -3,41 +3,63 @@
 package core
 
 import (
+	"cmp"
 	"log/slog"
 	"time"
 
+	"github.com/patchbay-sdn/patchbay/internal/dataplane"
 	"github.com/patchbay-sdn/patchbay/internal/effect"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/report"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 )
 
-// reportPorts sends the reports of port statuses that are due.
-func (a *Core) reportPorts() {
-	if a.versions == nil || a.database.Open() {
-		return
-	}
-	now := a.turn.now()
+// reports sends the server the port statuses that package report decides on. With l2population a report has the server send the forwarding
+// entries of the port's network.
+type reports struct {
+	room
+	*report.Reporter
+	lines     timelines
+	syncedAt  time.Time // when everything had been pulled and reported since the agent started or lost messages; zero before
+	firstSync time.Time // when everything was as wanted for the first time, and the server knew
+}
+
+// send sends the reports that are due, and returns whether there are any after none was on its way.
+func (r *reports) send(d *dataplane.Dataplane, held func(world.Object) bool) (began bool) {
+	now := r.now()
 	var due, candidates []report.Claim
-	for _, id := range a.reports.Due() {
-		c := a.claim(id)
-		a.checkApplied(&c, now)
+	for _, id := range r.Due() {
+		c := r.claim(id)
+		r.checkApplied(&c, d, held(world.Object{Kind: world.KindPort, ID: id}), now)
 		due = append(due, c)
 	}
-	for _, id := range a.reports.Candidates() {
-		candidates = append(candidates, a.claim(id))
+	for _, id := range r.Candidates() {
+		candidates = append(candidates, r.claim(id))
 	}
-	quiet := a.reports.Stats().InFlight == 0
-	batches := a.reports.Next(due, candidates, now)
-	a.turn.wakeUp(a.reports.Deadline())
-	if quiet && len(batches) > 0 {
-		a.reportBegins(now)
-	}
+	quiet := r.Stats().InFlight == 0
+	batches := r.Next(due, candidates, now)
+	r.wakeUp(r.Deadline())
 	for _, b := range batches {
 		for _, id := range b.Repeated {
-			a.timelines.restart(id, now)
+			r.lines.restart(id, now)
 		}
-		a.turn.start(effect.ReportPorts{Batch: b})
+		r.start(effect.ReportPorts{Batch: b})
+	}
+	return quiet && len(batches) > 0
+}
+
+// isSynced returns whether everything has been pulled and reported since the agent started or lost messages; synced notes that it has. Entries:
+// forwarding entries may still come.
+func (r *reports) isSynced() bool { return !r.syncedAt.IsZero() }
+
+func (r *reports) synced(entries bool) {
+	if now := r.now(); !r.isSynced() {
+		r.syncedAt = now
+		r.Synced()
+		r.firstSync = cmp.Or(r.firstSync, now)
+	}
+	if entries {
+		r.wakeUp(r.syncedAt.Add(r.cfg.FDBGrace + time.Millisecond))
 	}
 }
 
@@ -45,8 +67,8 @@ func (a *Core) reportPorts() {
 const elsewhere ovsdb.UUID = "elsewhere"
 
 // claim returns what the server should know about a port, whether it is true already or not.
-func (a *Core) claim(id string) report.Claim {
-	p := a.world.Port(id)
+func (r *reports) claim(id string) report.Claim {
+	p := r.world.Port(id)
 	if p == nil {
 		return report.Claim{Port: id, Status: report.Down}
 	}
@@ -54,8 +76,8 @@ func (a *Core) claim(id string) report.Claim {
 	if p.Details != nil {
 		c.Revision, c.ServerStatus = p.Details.Revision, p.Details.Status
 	}
-	if s := a.world.Segments.Get(c.Segment); s != nil && s.Tunnelled() && a.cfg.World.L2Population {
-		c.Tunnelled, c.NoEntries = true, !a.world.Tunnels.HasTunnels(s)
+	if s := r.world.Segments.Get(c.Segment); s != nil && s.Tunnelled() && r.cfg.World.L2Population {
+		c.Tunnelled, c.NoEntries = true, !r.world.Tunnels.HasTunnels(s)
 	}
 	switch p.Wiring.State {
 	case world.Wired:
@@ -71,69 +93,72 @@ func (a *Core) claim(id string) report.Claim {
 }
 
 // checkApplied records in a claim whether it is true already: a port is up when everything it wants is in place, and not before.
-func (a *Core) checkApplied(c *report.Claim, now time.Time) {
-	p, o := a.world.Port(c.Port), world.Object{Kind: world.KindPort, ID: c.Port}
+func (r *reports) checkApplied(c *report.Claim, d *dataplane.Dataplane, held bool, now time.Time) {
+	p := r.world.Port(c.Port)
+	applied := func() bool {
+		return d.Status(r.world.View, world.Object{Kind: world.KindPort, ID: c.Port}) == dataplane.Applied
+	}
 	switch {
 	case p == nil:
 		c.Applied = true
-	case a.holds(o):
+	case held:
 		// The port is not as the server wants it, whatever the server knows.
 		c.Status, c.Interface, c.Applied = report.Unknown, "", true
 	case p.Wiring.State == world.Wired:
-		c.Applied = a.settled(o) && !a.pending(world.Object{Kind: world.KindSegment, ID: c.Segment.String()})
-		a.timelines.markAnswered(c.Port, now) // by a push, if by no reply
+		c.Applied = applied() && !d.Pending(world.Object{Kind: world.KindSegment, ID: c.Segment.String()})
+		r.lines.markAnswered(c.Port, now) // by a push, if by no reply
 		if c.Applied {
-			a.timelines.markApplied(c.Port, now)
+			r.lines.markApplied(c.Port, now)
 		}
 	default:
-		c.Applied = p.Wiring.State != world.Down || a.settled(o)
+		c.Applied = p.Wiring.State != world.Down || applied()
 	}
 }
 
-// takePortsReported takes the outcome of a report of port statuses.
-func (a *Core) takePortsReported(e effect.PortsReported) {
+// ended takes the outcome of a report of port statuses.
+func (r *reports) ended(e effect.PortsReported) {
 	const failed = "update_device_list failed, retrying"
-	now := a.turn.now()
-	confirmed, counts := a.reports.Done(e.Batch, report.Result{DeviceResult: e.Result, Failed: e.Err != nil, Refused: refused(e.Err)}, now)
+	now := r.now()
+	confirmed, counts := r.Done(e.Batch, report.Result{DeviceResult: e.Result, Failed: e.Err != nil, Refused: refused(e.Err)}, now)
 	if !counts {
 		return
 	}
-	a.reports.ForgetNetworks(func(key world.SegmentKey) bool { return a.world.Segments.Get(key) == nil })
+	r.ForgetNetworks(func(key world.SegmentKey) bool { return r.world.Segments.Get(key) == nil })
 	for i := range confirmed {
-		a.logConfirmed(&confirmed[i], now)
+		r.logConfirmed(&confirmed[i], now)
 	}
 	if n := len(e.Result.FailedUp) + len(e.Result.FailedDown); e.Err != nil || n > 0 {
-		a.log.repeat(slog.LevelWarn, failed,
+		r.log.repeat(slog.LevelWarn, failed,
 			"up", len(e.Batch.Update.Up), "down", len(e.Batch.Update.Down), "refused", n, "err", e.Err)
 	} else {
-		a.log.forget(failed)
+		r.log.forget(failed)
 	}
 }
 
 // logConfirmed leaves one line about a port whose status the server has confirmed.
-func (a *Core) logConfirmed(c *report.Claim, now time.Time) {
-	p, l := a.world.Port(c.Port), a.timelines.of[c.Port]
+func (r *reports) logConfirmed(c *report.Claim, now time.Time) {
+	p, l := r.world.Port(c.Port), r.lines.of[c.Port]
 	switch {
 	case (p == nil || l == nil) && c.Status == report.Down:
-		a.log.Info("port is gone", "port", c.Port)
+		r.log.Info("port is gone", "port", c.Port)
 	case p == nil || l == nil:
 	case c.Status == report.Down:
 		*l = timeline{plugged: now, state: l.state}
-		a.log.Info("port is plugged in again", "port", c.Port)
+		r.log.Info("port is plugged in again", "port", c.Port)
 	case c.Status == report.AdminDown:
-		a.log.Info("port is down", "port", c.Port, "reason", p.Wiring.Reason)
+		r.log.Info("port is down", "port", c.Port, "reason", p.Wiring.Reason)
 	default:
-		a.seen.wired(l, now)
-		a.logPortUp(p, l, now)
+		r.lines.wired(l, now)
+		r.logPortUp(p, l, now)
 	}
 }
 
 // logPortUp says how long each stage of a port took.
-func (a *Core) logPortUp(p *world.Port, l *timeline, now time.Time) {
+func (r *reports) logPortUp(p *world.Port, l *timeline, now time.Time) {
 	if p.VIF == nil {
-		a.log.Info("port is up", "port", p.ID, "reason", p.Wiring.Reason, "total", now.Sub(l.plugged))
+		r.log.Info("port is up", "port", p.ID, "reason", p.Wiring.Reason, "total", now.Sub(l.plugged))
 		return
 	}
-	a.log.Info("port is up", "port", p.ID, "network", p.Wiring.Segment.Network, "vlan", p.Wiring.VLAN, "interface", p.VIF.Name,
+	r.log.Info("port is up", "port", p.ID, "network", p.Wiring.Segment.Network, "vlan", p.Wiring.VLAN, "interface", p.VIF.Name,
 		"details", l.answered.Sub(l.plugged), "switch", l.applied.Sub(l.answered), "report", now.Sub(l.applied), "total", now.Sub(l.plugged))
 }

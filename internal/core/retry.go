@@ -5,17 +5,9 @@ package core
 import (
 	"errors"
 	"strings"
-	"time"
 
-	"github.com/patchbay-sdn/patchbay/internal/pace"
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
-
-// unanswered records a call that the server did not answer, or not as it should: err is nil for an answer that names k as failed.
-// What the server refuses it will refuse again.
-func unanswered[K comparable](b pace.Backoff[K], k K, now time.Time, err error) time.Duration {
-	return b.FailCall(k, now, err == nil || refused(err))
-}
 
 // refused says whether the server stumbles over what was asked. Without its database it stumbles over everything, and for no
 // reason of ours.

@@ -33,13 +33,13 @@ func TestZonesOfARound(t *testing.T) {
 	a.zones.Allocated(1)
 	a.zones.Allocated(2)
 	a.zones.Flushed(1, errors.New("no"), time.Now())
-	a.applied(&dataplane.Round{
+	a.event(effect.Applied{Round: &dataplane.Round{
 		Flush: []uint16{1, 2}, FlushErrs: []error{nil, errors.New("no")},
 		Bundles: []dataplane.Bundle{
 			{Bridge: "br-int", Zones: map[uint16]bool{5: true}}, {Bridge: "br-int", Zones: map[uint16]bool{6: true}, Withheld: true},
 			{Bridge: "br-int", Zones: map[uint16]bool{7: true}, Err: &openflow.BundleError{}},
 		},
-	})
+	}})
 	if !slices.Equal(a.zones.Failed(), []uint16{2}) || a.zones.Unflushed(1) || !a.zones.Unflushed(2) {
 		t.Errorf("%+v", a.zones)
 	}
@@ -89,13 +89,13 @@ func TestConditionsThatLast(t *testing.T) {
 // TestAnswersAboutPorts: an answer ends the question, whatever it is; what was asked about is told, or due again.
 func TestAnswersAboutPorts(t *testing.T) {
 	a, batch := filtering(t, &cloud{}, nil, 3)
-	a.started, a.switchUp = true, true
+	a.bridges.started, a.bridges.up = true, true
 	a.world.Switch(batch)
 	a.world.Settle()
 	ask := func() pull.Batch {
 		t.Helper()
 		a.pulls.RetryNow(time.Now())
-		a.pulls.Set(a.needs())
+		a.pulls.Set(a.pulls.needs(a.extensions.Set))
 		for _, b := range a.pulls.Next(a.world.Now(), time.Now(), false) {
 			if b.Owner == pull.Ports {
 				return b
@@ -110,21 +110,21 @@ func TestAnswersAboutPorts(t *testing.T) {
 			t.Errorf("%+v, %d wanted that fail", s, want)
 		}
 	}
-	a.pullEnded(effect.Pulled{Batch: ask(), Err: &messaging.RemoteError{Class: "KeyError"}})
+	a.event(effect.Pulled{Batch: ask(), Err: &messaging.RemoteError{Class: "KeyError"}})
 	failing(0)
 	b := ask()
 	if len(b.IDs) != 2 {
 		t.Errorf("asked by halves: %v", b.IDs)
 	}
-	a.pullEnded(effect.Pulled{Batch: b, Err: errors.New("nobody answers")})
+	a.event(effect.Pulled{Batch: b, Err: errors.New("nobody answers")})
 	a.pulls.Abandon()
 	failing(2)
 	// What can be read counts, also beside what cannot.
 	b = ask()
 	p0 := neutron.Port{ID: b.IDs[0]}
-	a.timelines.of[b.IDs[0]] = &timeline{}
-	a.pullEnded(effect.Pulled{Batch: b, Reply: effect.Reply{Ports: []neutron.Port{p0}, Unread: b.IDs}, Err: errors.New("cannot be read")})
-	if a.timelines.of[b.IDs[0]].answered.IsZero() || !a.world.Port(b.IDs[0]).Answered || a.world.Port(b.IDs[1]).Answered || a.pulls.Stats(pull.Ports).Failing != 1 {
+	a.reports.lines.of[b.IDs[0]] = &timeline{}
+	a.event(effect.Pulled{Batch: b, Reply: effect.Reply{Ports: []neutron.Port{p0}, Unread: b.IDs}, Err: errors.New("cannot be read")})
+	if a.reports.lines.of[b.IDs[0]].answered.IsZero() || !a.world.Port(b.IDs[0]).Answered || a.world.Port(b.IDs[1]).Answered || a.pulls.Stats(pull.Ports).Failing != 1 {
 		t.Errorf("%+v, %+v", a.world.Port(b.IDs[0]), a.pulls.Stats(pull.Ports))
 	}
 }
@@ -146,7 +146,7 @@ func TestMessagesAreCounted(t *testing.T) {
 		{&neutron.Push{Kind: neutron.KindPort, Event: neutron.Updated, Objects: make([]neutron.Primitive, 1)}, "Port updated, not of this host"},
 		{nil, "message without effect"},
 	} {
-		a.noteMessage(c.message)
+		a.seen.noteMessage(c.message)
 		events := a.log.recorder.Events()
 		if got := events[len(events)-1].Text; got != c.text {
 			t.Errorf("%q, want %q", got, c.text)
@@ -155,18 +155,18 @@ func TestMessagesAreCounted(t *testing.T) {
 	if got := a.seen.totals; got.Messages != 8 || got.Foreign != 1 {
 		t.Errorf("%+v", got)
 	}
-	a.noteRound(&dataplane.Round{Bundles: []dataplane.Bundle{{Bridge: "br-int"}, {Bridge: "br-int", Err: errors.New("no")}}})
+	a.seen.noteRound(&dataplane.Round{Bundles: []dataplane.Bundle{{Bridge: "br-int"}, {Bridge: "br-int", Err: errors.New("no")}}})
 	if a.seen.totals.FlowsRefused != 1 {
 		t.Errorf("%d refused", a.seen.totals.FlowsRefused)
 	}
 	for err, want := range map[error]bool{nil: true, errors.New("no"): false} {
-		a.note(effect.StateReported{Err: err})
+		a.seen.note(effect.StateReported{Err: err}, a.extensions.Set)
 		if a.seen.server.Up != want {
 			t.Errorf("after a report with %v the server is up: %v", err, a.seen.server.Up)
 		}
 	}
-	a.note(effect.Registered{Releases: "21"})
-	a.note(effect.Registered{Err: errors.New("nobody")})
+	a.seen.note(effect.Registered{Releases: "21"}, a.extensions.Set)
+	a.seen.note(effect.Registered{Err: errors.New("nobody")}, a.extensions.Set)
 	if s := a.seen.server; s.Up || s.Error != "nobody" {
 		t.Errorf("%+v", s)
 	}
@@ -195,7 +195,7 @@ func TestPortsWithoutIsolation(t *testing.T) {
 		{"two", ovsdb.Batch{Kind: ovsdb.Update, Ports: []ovsdb.Diff[ovsdb.Port]{{New: batch.Ports[2].New}, {New: first}, {New: both}}}, 2},
 	} {
 		before := a.seen.totals.PluggedOpen
-		a.notePlugged(&c.b)
+		a.seen.notePlugged(&c.b)
 		if got := a.seen.totals.PluggedOpen - before; got != c.want {
 			t.Errorf("%s: %d, want %d", c.name, got, c.want)
 		}
@@ -211,23 +211,23 @@ func TestAResyncAsksForEverything(t *testing.T) {
 		}
 		a.dataplane.Prune()
 		a.world.Tunnels.Sync("vxlan", nil, a.world.Now())
-		a.reports = report.New(5, &a.resyncing.bucket)
+		a.reports.Reporter = report.New(5, &a.resyncing.bucket)
 		a.beginResync()
-		if !a.dataplane.Pruned() || a.seen.totals.Resyncs != 0 {
+		if !a.dataplane.Pruned() || a.resyncing.count != 0 {
 			t.Error("begun without a reason")
 		}
-		a.resync()
+		a.resyncing.soon()
 		at := a.resyncing.at
-		if time.Until(at) > spread || !a.turn.wakeAt.Equal(at) {
-			t.Errorf("begins in %v, wakes in %v", time.Until(at), time.Until(a.turn.wakeAt))
+		if time.Until(at) > spread || !a.wakeAt.Equal(at) {
+			t.Errorf("begins in %v, wakes in %v", time.Until(at), time.Until(a.wakeAt))
 		}
-		if a.resync(); !a.resyncing.at.Equal(at) {
+		if a.resyncing.soon(); !a.resyncing.at.Equal(at) {
 			t.Error("put off")
 		}
 		time.Sleep(time.Until(at))
 		a.turn.at = time.Now()
 		a.beginResync()
-		if a.dataplane.Pruned() || a.world.Tunnels.Listed("vxlan") || a.seen.totals.Resyncs != 1 || !a.resyncing.at.IsZero() || len(a.world.Missing()) != 2 {
+		if a.dataplane.Pruned() || a.world.Tunnels.Listed("vxlan") || a.resyncing.count != 1 || !a.resyncing.at.IsZero() || len(a.world.Missing()) != 2 {
 			t.Errorf("pruned %v, tunnels %v", a.dataplane.Pruned(), a.world.Tunnels.Listed("vxlan"))
 		}
 		key := world.SegmentKey{Network: "n1", ID: 7}
@@ -235,7 +235,7 @@ func TestAResyncAsksForEverything(t *testing.T) {
 			t.Errorf("%d networks to refresh", got)
 		}
 		// One port of the network is reported once more, as soon as the server knows one as up.
-		claim := a.claim("p1")
+		claim := a.reports.claim("p1")
 		claim.Applied = true
 		b := a.reports.Next([]report.Claim{claim}, nil, time.Now())
 		a.reports.Refresh(key)
@@ -252,7 +252,7 @@ func TestHeldRows(t *testing.T) {
 	a, _ := filtering(t, &cloud{}, nil, 0)
 	a.contained.rows = map[world.Object]bool{port("a"): true, port("b"): true}
 	a.dataplane.Set(port("a"), pipeline.Want{Waiting: "x"})
-	a.stillUnsettled()
+	a.contained.retryRows(a.dataplane.RetryRows)
 	if pending := a.dataplane.RowsPending(); !slices.Equal(pending, []world.Object{port("a")}) || !a.contained.rows[port("a")] || a.contained.rows[port("b")] {
 		t.Errorf("%v, %v", pending, a.contained.rows)
 	}
@@ -260,11 +260,8 @@ func TestHeldRows(t *testing.T) {
 	if a.contained.rows[port("a")] || !slices.Equal(a.reports.Due(), []string{"a"}) {
 		t.Errorf("%v, %v", a.contained.rows, a.reports.Due())
 	}
-	if !a.mend("x", func() {}) || a.mend("x", func() { panic("injected") }) {
+	if !a.contained.mend("x", func() {}) || a.contained.mend("x", func() { panic("injected") }) {
 		t.Error("what mend says")
-	}
-	if orNone("") != "none" || orNone("x") != "x" {
-		t.Error("words")
 	}
 }
 
@@ -281,5 +278,5 @@ func TestRepeatedEvents(t *testing.T) {
 
 // fly puts a round in flight.
 func fly(a *host) {
-	a.dataplane.Next(dataplane.Input{View: a.world.View, Flush: []uint16{9}, Unflushed: a.unflushedZone}, time.Now())
+	a.dataplane.Next(dataplane.Input{View: a.world.View, Flush: []uint16{9}, Unflushed: a.zones.unflushedZone}, time.Now())
 }

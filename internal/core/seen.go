@@ -5,13 +5,13 @@ package core
 import (
 	"cmp"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/dataplane"
 	"github.com/patchbay-sdn/patchbay/internal/effect"
+	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/inspect"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
@@ -19,10 +19,10 @@ import (
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
 
-// seen is what is kept only to be shown: nothing is decided by it. It is owned by the loop.
+// seen is what is kept only to be shown: nothing is decided by it.
 type seen struct {
+	room
 	began   time.Time
-	synced  time.Time // when everything was as wanted for the first time, and the server knew
 	sw      inspect.Peer
 	broker  inspect.Peer
 	server  inspect.Peer
@@ -33,18 +33,9 @@ type seen struct {
 	warned     string // the version of the switch whose holes are in the log
 }
 
-// newSeen returns the figures of an agent that starts, with the upper bounds of the histograms in seconds.
-func newSeen(now time.Time) seen {
-	return seen{began: now, totals: inspect.Totals{
-		Wired: inspect.NewHistogram(.1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120),
-		Apply: inspect.NewHistogram(.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10),
-	}}
-}
-
-// wired counts a port that the server now knows to be up.
-func (s *seen) wired(l *timeline, now time.Time) {
-	l.reported = now
-	s.totals.Wired.Observe(now.Sub(l.plugged))
+// newSeen returns the figures of an agent that starts, with the upper bounds of the histogram in seconds.
+func newSeen(r room) seen {
+	return seen{room: r, began: r.now(), totals: inspect.Totals{Apply: inspect.NewHistogram(.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10)}}
 }
 
 func found(p *inspect.Peer, detail string, now time.Time) {
@@ -69,59 +60,59 @@ func errorText(err error) string {
 }
 
 // note takes an event of the loop down, before the loop acts on it.
-func (a *Core) note(e effect.Event) {
+func (s *seen) note(e effect.Event, set extension.Set) {
 	switch e := e.(type) {
 	case effect.Broker:
-		a.noteBroker(e.Event)
+		s.noteBroker(e.Event)
 	case effect.Registered:
 		if e.Err != nil {
-			gone(&a.seen.server, e.Err, a.turn.now())
+			gone(&s.server, e.Err, s.now())
 		} else {
-			a.seen.release = e.Releases
-			found(&a.seen.server, e.Releases, a.turn.now())
+			s.release = e.Releases
+			found(&s.server, e.Releases, s.now())
 		}
 	case effect.StateReported:
-		a.counted(e.Err)
+		s.counted(e.Err)
 		if e.Err != nil {
-			gone(&a.seen.server, e.Err, a.turn.now())
-			a.log.note(note{kind: kindReport, what: "report_state failed", detail: e.Err.Error()})
+			gone(&s.server, e.Err, s.now())
+			s.log.note(note{kind: kindReport, what: "report_state failed", detail: e.Err.Error()})
 		} else {
-			found(&a.seen.server, a.seen.release, a.turn.now())
+			found(&s.server, s.release, s.now())
 		}
 	case effect.BridgeLinked:
 		what := "connected to bridge"
 		if e.Conn == nil {
 			what = "connection lost to bridge"
 		}
-		a.log.note(note{kind: kindFlows, what: what, subject: e.Bridge, detail: errorText(e.Err)})
+		s.log.note(note{kind: kindFlows, what: what, subject: e.Bridge, detail: errorText(e.Err)})
 	case effect.FlowsRead:
-		a.log.note(note{kind: kindFlows, what: "flows read from bridge", subject: e.Bridge, n: len(e.Flows), detail: errorText(e.Err)})
+		s.log.note(note{kind: kindFlows, what: "flows read from bridge", subject: e.Bridge, n: len(e.Flows), detail: errorText(e.Err)})
 	case effect.FlowsChanged:
-		a.log.note(note{kind: kindFlows, what: "flows changed by another program on bridge", subject: e.Bridge, n: len(e.Updates)})
+		s.log.note(note{kind: kindFlows, what: "flows changed by another program on bridge", subject: e.Bridge, n: len(e.Updates)})
 	case effect.Applied:
-		a.noteRound(e.Round)
+		s.noteRound(e.Round)
 	case effect.Pulled:
-		a.counted(e.Err)
-		a.notePulled(e)
+		s.counted(e.Err)
+		s.notePulled(e)
 	case effect.PortsReported:
-		a.counted(e.Err)
-		a.notePortsReported(e)
+		s.counted(e.Err)
+		s.notePortsReported(e)
 	case effect.DatabaseAsked:
-		a.counted(e.Err)
-		a.log.note(note{kind: kindReply, what: "bulk_pull to check the database of neutron-server", detail: errorText(e.Err)})
+		s.counted(e.Err)
+		s.log.note(note{kind: kindReply, what: "bulk_pull to check the database of neutron-server", detail: errorText(e.Err)})
 	case effect.Called:
-		a.counted(e.Err)
-		a.log.note(note{
-			kind: kindReply, what: "extension " + a.extensions.Set[e.Extension].Name() + " called " + e.Key.String(), detail: errorText(e.Err),
+		s.counted(e.Err)
+		s.log.note(note{
+			kind: kindReply, what: "extension " + set[e.Extension].Name() + " called " + e.Key.String(), detail: errorText(e.Err),
 		})
 	case effect.ConnectionsReleased:
 		if e.N > 0 {
-			a.log.note(note{kind: kindConntrack, what: "conntrack marks cleared", n: e.N})
+			s.log.note(note{kind: kindConntrack, what: "conntrack marks cleared", n: e.N})
 		}
 	}
 }
 
-func (a *Core) notePulled(e effect.Pulled) {
+func (s *seen) notePulled(e effect.Pulled) {
 	ids := e.Batch.IDs
 	n := note{kind: kindReply, n: len(ids), detail: errorText(e.Err)}
 	switch e.Batch.Owner {
@@ -134,7 +125,7 @@ func (a *Core) notePulled(e effect.Pulled) {
 	default:
 		n.what, n.subject = "bulk_pull of "+string(e.Batch.Kind), single(ids)
 	}
-	a.log.note(n)
+	s.log.note(n)
 }
 
 // single is the one id of a list, or nothing.
@@ -157,30 +148,30 @@ func onlyID(objects []neutron.Primitive) string {
 	return cmp.Or(o.ID, o.Port)
 }
 
-func (a *Core) counted(err error) {
-	a.seen.totals.Calls++
+func (s *seen) counted(err error) {
+	s.totals.Calls++
 	if err != nil {
-		a.seen.totals.CallsFailed++
+		s.totals.CallsFailed++
 	}
 }
 
-func (a *Core) noteBroker(e messaging.Event) {
+func (s *seen) noteBroker(e messaging.Event) {
 	switch e := e.(type) {
 	case messaging.Connected:
-		found(&a.seen.broker, strings.TrimSuffix(e.Addr+", "+inspect.Printable(e.Broker), ", "), a.turn.now())
+		found(&s.broker, strings.TrimSuffix(e.Addr+", "+inspect.Printable(e.Broker), ", "), s.now())
 	case messaging.Disconnected:
-		gone(&a.seen.broker, e.Err, a.turn.now())
+		gone(&s.broker, e.Err, s.now())
 	case messaging.ConnectFailed:
-		gone(&a.seen.broker, e.Err, a.turn.now())
-		a.log.note(note{kind: kindBroker, what: "connection failed to", subject: e.Addr, detail: errorText(e.Err)})
+		gone(&s.broker, e.Err, s.now())
+		s.log.note(note{kind: kindBroker, what: "connection failed to", subject: e.Addr, detail: errorText(e.Err)})
 	case messaging.Refused:
-		gone(&a.seen.broker, e.Err, a.turn.now())
-		a.log.note(note{kind: kindBroker, what: "refused by", subject: e.Addr, detail: e.Err.Error()})
+		gone(&s.broker, e.Err, s.now())
+		s.log.note(note{kind: kindBroker, what: "refused by", subject: e.Addr, detail: e.Err.Error()})
 	}
 }
 
-func (a *Core) noteRound(r *dataplane.Round) {
-	t := &a.seen.totals
+func (s *seen) noteRound(r *dataplane.Round) {
+	t := &s.totals
 	t.Apply.Observe(r.Took)
 	failed := error(nil)
 	for _, err := range r.RowErrs {
@@ -194,7 +185,7 @@ func (a *Core) noteRound(r *dataplane.Round) {
 		if len(r.Owners) == 1 {
 			n.subject = r.Owners[0].ID
 		}
-		a.log.note(n)
+		s.log.note(n)
 	}
 	for _, b := range r.Bundles {
 		n := note{kind: kindFlows, what: "flows written to bridge", n: len(b.Changes), subject: b.Bridge, took: r.Took}
@@ -203,39 +194,39 @@ func (a *Core) noteRound(r *dataplane.Round) {
 			t.FlowsRefused++
 		}
 		failed = cmp.Or(failed, b.Err)
-		a.log.note(n)
+		s.log.note(n)
 	}
 	if failed != nil {
 		t.ApplyFailed++
 	}
 }
 
-func (a *Core) notePortsReported(e effect.PortsReported) {
+func (s *seen) notePortsReported(e effect.PortsReported) {
 	detail := errorText(e.Err)
 	for _, id := range e.Batch.Update.Up {
-		a.log.note(note{kind: kindReport, what: "reported up: port", subject: id, detail: detail})
+		s.log.note(note{kind: kindReport, what: "reported up: port", subject: id, detail: detail})
 	}
 	for _, id := range e.Batch.Update.Down {
-		a.log.note(note{kind: kindReport, what: "reported down: port", subject: id, detail: detail})
+		s.log.note(note{kind: kindReport, what: "reported down: port", subject: id, detail: detail})
 	}
 	if e.Batch.AdminDown != "" {
-		a.log.note(note{kind: kindReport, what: "reported admin down: port", subject: e.Batch.AdminDown, detail: detail})
+		s.log.note(note{kind: kindReport, what: "reported admin down: port", subject: e.Batch.AdminDown, detail: detail})
 	}
 }
 
 // noteSwitch takes changed rows down.
-func (a *Core) noteSwitch(b *ovsdb.Batch) {
+func (s *seen) noteSwitch(b *ovsdb.Batch) {
 	if b.Kind == ovsdb.Disconnected {
-		gone(&a.seen.sw, b.Err, a.turn.now())
+		gone(&s.sw, b.Err, s.now())
 		return
 	}
-	found(&a.seen.sw, "", a.turn.now())
-	a.log.note(note{kind: kindSwitch, what: "rows changed in OVSDB", n: b.Len()})
+	found(&s.sw, "", s.now())
+	s.log.note(note{kind: kindSwitch, what: "rows changed in OVSDB", n: b.Len()})
 }
 
 // notePlugged counts ports that came without isolation while the agent ran. Whoever plugs such a port in lets it hear every
 // network of the host for the milliseconds until the agent's first write; nothing that the agent does can change that.
-func (a *Core) notePlugged(b *ovsdb.Batch) {
+func (s *seen) notePlugged(b *ovsdb.Batch) {
 	if b.Kind != ovsdb.Update {
 		return
 	}
@@ -244,24 +235,24 @@ func (a *Core) notePlugged(b *ovsdb.Batch) {
 			continue
 		}
 		for _, id := range d.New.Interfaces {
-			i, br := a.world.View.Interface(id), a.world.View.BridgeOf(d.New.UUID)
-			if i == nil || br == nil || i.ExternalIDs["iface-id"] == "" || br.Name != a.cfg.World.IntegrationBridge {
+			i, br := s.world.View.Interface(id), s.world.View.BridgeOf(d.New.UUID)
+			if i == nil || br == nil || i.ExternalIDs["iface-id"] == "" || br.Name != s.cfg.World.IntegrationBridge {
 				continue
 			}
-			if a.seen.totals.PluggedOpen++; a.seen.totals.PluggedOpen == 1 {
-				a.log.Warn("port plugged in without isolation: set isolate_vif = true in [os_vif_ovs] of nova.conf", "interface", i.Name)
+			if s.totals.PluggedOpen++; s.totals.PluggedOpen == 1 {
+				s.log.Warn("port plugged in without isolation: set isolate_vif = true in [os_vif_ovs] of nova.conf", "interface", i.Name)
 			}
 		}
 	}
 }
 
 // noteMessage takes a message of the server down, after the world has looked at it.
-func (a *Core) noteMessage(decoded any) {
-	a.seen.totals.Messages++
+func (s *seen) noteMessage(decoded any) {
+	s.totals.Messages++
 	n := note{kind: kindPush}
 	switch d := decoded.(type) {
 	case *neutron.Push:
-		about := a.world.Concerned()
+		about := s.world.Concerned()
 		n.what = string(d.Kind) + " " + string(d.Event)
 		if !slices.Contains(kinds(), d.Kind) { // an extension asked for it, and knows whether it is of this host
 			n.subject, n.n = onlyID(d.Objects), len(d.Objects)
@@ -269,11 +260,11 @@ func (a *Core) noteMessage(decoded any) {
 		}
 		if len(about) == 0 {
 			n.what += ", not of this host"
-			a.seen.totals.Foreign++
+			s.totals.Foreign++
 			break
 		}
 		for _, id := range about[1:] {
-			a.log.note(note{kind: kindPush, what: n.what, subject: id})
+			s.log.note(note{kind: kindPush, what: n.what, subject: id})
 		}
 		n.subject = about[0]
 	case *neutron.DVRUpdate:
@@ -291,18 +282,5 @@ func (a *Core) noteMessage(decoded any) {
 	default:
 		n.what = "message without effect"
 	}
-	a.log.note(n)
-}
-
-// noteDecision takes down what was decided about a port, if that is new.
-func (a *Core) noteDecision(id string) {
-	p, l := a.world.Port(id), a.timelines.of[id]
-	if p == nil {
-		a.log.note(note{kind: kindPort, what: "unplugged", subject: id})
-		return
-	}
-	if state := fmt.Sprintf("%s, %s", p.Wiring.State, p.Wiring.Reason); l.state != state {
-		l.state = state
-		a.log.note(note{kind: kindPort, what: state, subject: id})
-	}
+	s.log.note(n)
 }

@@ -66,20 +66,20 @@ func TestTheDatabaseIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, _ := filtering(t, &cloud{}, nil, 0)
 		a.heard(errors.New("x"))
-		if a.database.Open() {
+		if a.server.database.Open() {
 			t.Error("any error counts")
 		}
 		a.heard(&messaging.RemoteError{Class: "DBConnectionError"})
 		now := time.Now()
 		a.pulls.Done(asks(a, pull.Filters, false, "g"), pull.Result{}, now)
 		for range 9 {
-			a.extensions.calls.retries.Fail(effect.CallKey{Key: greet{}}, now)
+			a.extensions.retries.Fail(effect.CallKey{Key: greet{}}, now)
 		}
-		if !a.database.Open() || len(a.pulls.Next(0, now, false)) != 0 {
+		if !a.server.database.Open() || len(a.pulls.Next(0, now, false)) != 0 {
 			t.Error("not away")
 		}
 		a.heard(nil)
-		if len(a.pulls.Next(0, now, false)) != 1 || a.database.Open() || a.extensions.calls.retries.Waiting(effect.CallKey{Key: greet{}}, now) {
+		if len(a.pulls.Next(0, now, false)) != 1 || a.server.database.Open() || a.extensions.retries.Waiting(effect.CallKey{Key: greet{}}, now) {
 			t.Error("something still waits")
 		}
 	})
@@ -88,7 +88,7 @@ func TestTheDatabaseIsBack(t *testing.T) {
 // TestZones: which zone an object's filters are in, and which ports wait for one.
 func TestZones(t *testing.T) {
 	a := obeying(t, nil)
-	a.noteZone(port("p0"))
+	a.zones.noteZone(port("p0"))
 	if len(a.zones.TakeChanged()) != 0 {
 		t.Error("zones without connection tracking")
 	}
@@ -99,24 +99,24 @@ func TestZones(t *testing.T) {
 			continue
 		}
 		a.zones.TakeChanged()
-		a.noteZone(o)
+		a.zones.noteZone(o)
 		if due := a.zones.TakeChanged(); len(due) != 1 || !due[vlan] {
 			t.Errorf("%s: %v", o, due)
 		}
 	}
 	for _, o := range []world.Object{port("none"), {Kind: world.KindPeer, ID: "none"}, {Kind: world.KindBridge, ID: "br-int"}} {
-		a.noteZone(o)
+		a.zones.noteZone(o)
 	}
 	if due := a.zones.TakeChanged(); len(due) != 0 {
 		t.Errorf("%v", due)
 	}
-	a.zones = zones.New()
-	if zone, ok := a.unflushedZone(port("p0")); zone != 0 || ok {
+	a.zones.Zones = zones.New()
+	if zone, ok := a.zones.unflushedZone(port("p0")); zone != 0 || ok {
 		t.Errorf("%d, %v", zone, ok)
 	}
 	a.zones.Allocated(vlan)
 	for o, want := range map[world.Object]uint16{port("p0"): vlan, port("none"): 0, {Kind: world.KindSegment, ID: "p0"}: 0} {
-		if zone, ok := a.unflushedZone(o); zone != want || ok != (want != 0) {
+		if zone, ok := a.zones.unflushedZone(o); zone != want || ok != (want != 0) {
 			t.Errorf("%s: %d, %v", o, zone, ok)
 		}
 	}
@@ -127,11 +127,11 @@ func TestTimelineOfAPort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := obeying(t, nil)
 		now := time.Now()
-		l := a.timelines.of["p0"]
+		l := a.reports.lines.of["p0"]
 		l.answered, l.applied = time.Time{}, time.Time{}
 		claimed := func(id string, now time.Time) report.Claim {
-			c := a.claim(id)
-			a.checkApplied(&c, now)
+			c := a.reports.claim(id)
+			a.reports.checkApplied(&c, a.dataplane, a.contained.holds(port(c.Port)), now)
 			return c
 		}
 		if c := claimed("p0", now); c.Status != report.Up || c.Interface != "ip0" || c.Applied || !l.answered.Equal(now) || !l.applied.IsZero() {
@@ -151,12 +151,12 @@ func TestTimelineOfAPort(t *testing.T) {
 		}
 		// markApplied records it as well, for ports that were answered.
 		l.applied = time.Time{}
-		a.markApplied(world.Object{Kind: world.KindBridge, ID: "p0"}, later)
+		a.reports.lines.placed(world.Object{Kind: world.KindBridge, ID: "p0"}, later)
 		if !l.applied.IsZero() {
 			t.Error("a bridge was taken for a port")
 		}
-		a.markApplied(port("p0"), later)
-		a.markApplied(port("p0"), later.Add(time.Second))
+		a.reports.lines.placed(port("p0"), later)
+		a.reports.lines.placed(port("p0"), later.Add(time.Second))
 		if !l.applied.Equal(later) {
 			t.Errorf("%+v", l)
 		}
@@ -167,8 +167,8 @@ func TestTimelineOfAPort(t *testing.T) {
 		}
 		// A port that is reported up once more has a timeline of its own, which begins once.
 		l.plugged, l.state = now.Add(-time.Second), "as recorded"
-		a.timelines.restart("p0", later)
-		a.timelines.restart("p0", later.Add(time.Second))
+		a.reports.lines.restart("p0", later)
+		a.reports.lines.restart("p0", later.Add(time.Second))
 		if *l != (timeline{plugged: later, answered: later, applied: later, state: "as recorded"}) {
 			t.Errorf("%+v", l)
 		}
@@ -199,7 +199,7 @@ func TestDoubtAndMemory(t *testing.T) {
 	if a.memory.stale || a.memory.saving {
 		t.Errorf("%+v", a.memory)
 	}
-	a.memorySaved(effect.Saved{Err: errors.New("full")})
+	a.memory.saved(effect.Saved{Err: errors.New("full")})
 	if !a.memory.stale {
 		t.Error("what could not be written is not written again")
 	}
@@ -230,12 +230,12 @@ func TestTheLastSnapshot(t *testing.T) {
 // TestReadyNeedsSomethingKnown: an agent that was never in sync and has no snapshot is not ready.
 func TestReadyNeedsSomethingKnown(t *testing.T) {
 	a, batch := filtering(t, &cloud{}, nil, 1)
-	a.started, a.switchUp = true, true
+	a.bridges.started, a.bridges.up = true, true
 	a.world.Switch(batch)
 	if a.facts(time.Now(), gate.All).Known || a.Look(time.Now()).Status().Ready {
 		t.Error("ready though nothing is known")
 	}
-	a.seen.synced = time.Now()
+	a.reports.firstSync = time.Now()
 	if !a.facts(time.Now(), gate.All).Known {
 		t.Error("nothing is known after it was in sync")
 	}
@@ -245,8 +245,8 @@ func TestReadyNeedsSomethingKnown(t *testing.T) {
 func TestShut(t *testing.T) {
 	ready := func() *host {
 		a, batch := filtering(t, &cloud{}, nil, 2)
-		a.versions = neutron.Versions{neutron.KindPort: "1.7", neutron.KindSecurityGroup: "1.5"}
-		a.started, a.switchUp = true, true
+		a.server.versions = neutron.Versions{neutron.KindPort: "1.7", neutron.KindSecurityGroup: "1.5"}
+		a.bridges.started, a.bridges.up = true, true
 		a.world.Switch(batch)
 		settle(t, a)
 		obeyed(a)
@@ -258,8 +258,8 @@ func TestShut(t *testing.T) {
 	if a.world.Closed() || !a.open(gate.Complete) {
 		t.Fatalf("closed %v, in sync %v", a.world.Closed(), a.open(gate.Complete))
 	}
-	a.turn.wakeAt = time.Time{}
-	if a.shut(); !a.world.Closed() || a.turn.wakeAt.IsZero() {
+	a.wakeAt = time.Time{}
+	if a.shut(); !a.world.Closed() || a.wakeAt.IsZero() {
 		t.Error("not shut although everything is in place")
 	}
 	for name, change := range map[string]func(*host){
@@ -301,16 +301,16 @@ func TestStatusOfPorts(t *testing.T) {
 		world.Ancillary: {report.Up, "anc"}, world.Elsewhere: {report.Down, "elsewhere"}, world.Down: {report.AdminDown, "ip0"}, world.Dead: {report.Unknown, ""},
 	} {
 		p.Wiring.State = state
-		c := a.claim("p0")
-		if a.checkApplied(&c, time.Now()); c.Status != want.status || string(c.Interface) != want.vif || !c.Applied {
+		c := a.reports.claim("p0")
+		if a.reports.checkApplied(&c, a.dataplane, a.contained.holds(port("p0")), time.Now()); c.Status != want.status || string(c.Interface) != want.vif || !c.Applied {
 			t.Errorf("%s: %+v", state, c)
 		}
 	}
 	// Of a port that is held the server is told nothing.
 	p.Wiring.State = world.Down
 	a.contained.rows[port("p0")] = true
-	c := a.claim("p0")
-	if a.checkApplied(&c, time.Now()); c.Status != report.Unknown || c.Interface != "" || !c.Applied {
+	c := a.reports.claim("p0")
+	if a.reports.checkApplied(&c, a.dataplane, a.contained.holds(port("p0")), time.Now()); c.Status != report.Unknown || c.Interface != "" || !c.Applied {
 		t.Errorf("held: %+v", c)
 	}
 }
@@ -318,32 +318,32 @@ func TestStatusOfPorts(t *testing.T) {
 // TestAnswersAboutGroups: by halves after a refusal; what came is not waited for any longer; a decoder's panic is counted.
 func TestAnswersAboutGroups(t *testing.T) {
 	a := obeying(t, nil)
-	a.pullEnded(effect.Pulled{Batch: asks(a, pull.Filters, false, "a", "b", "c"), Err: &messaging.RemoteError{Class: "KeyError"}})
+	a.event(effect.Pulled{Batch: asks(a, pull.Filters, false, "a", "b", "c"), Err: &messaging.RemoteError{Class: "KeyError"}})
 	b := asks(a, pull.Filters, false, "a", "b", "c")
 	if len(b.IDs) != 2 || a.pulls.Stats(pull.Filters).Failing != 0 {
 		t.Errorf("asks about %v, %+v", b.IDs, a.pulls.Stats(pull.Filters))
 	}
-	a.pullEnded(effect.Pulled{Batch: b, Err: &messaging.RemoteError{Class: "DBConnectionError"}})
-	if !a.database.Open() || a.pulls.Stats(pull.Filters).Failing != 2 {
+	a.event(effect.Pulled{Batch: b, Err: &messaging.RemoteError{Class: "DBConnectionError"}})
+	if !a.server.database.Open() || a.pulls.Stats(pull.Filters).Failing != 2 {
 		t.Errorf("%+v", a.pulls.Stats(pull.Filters))
 	}
 	a.heard(nil)
-	before := a.seen.totals.Panics
-	a.pullEnded(effect.Pulled{Batch: asks(a, pull.Filters, false, "a", "b"), Reply: effect.Reply{Groups: []neutron.SecurityGroup{{ID: "b"}}, Bad: &neutron.DecodePanic{}}})
-	if a.pulls.Stats(pull.Filters).Failing != 1 || a.seen.totals.Panics != before+1 {
-		t.Errorf("%+v, %d panics", a.pulls.Stats(pull.Filters), a.seen.totals.Panics)
+	before := a.contained.panics
+	a.event(effect.Pulled{Batch: asks(a, pull.Filters, false, "a", "b"), Reply: effect.Reply{Groups: []neutron.SecurityGroup{{ID: "b"}}, Bad: &neutron.DecodePanic{}}})
+	if a.pulls.Stats(pull.Filters).Failing != 1 || a.contained.panics != before+1 {
+		t.Errorf("%+v, %d panics", a.pulls.Stats(pull.Filters), a.contained.panics)
 	}
 	// A deleted group that an answer still has is asked for again, after a pause.
 	gone := &neutron.Push{Kind: neutron.KindSecurityGroup, Event: neutron.Deleted, Objects: []neutron.Primitive{told(t, neutron.KindSecurityGroup, map[string]any{"id": "d"})}}
 	if err := a.world.Push(gone, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	a.pullEnded(effect.Pulled{Batch: asks(a, pull.Filters, false, "d"), Reply: effect.Reply{Groups: []neutron.SecurityGroup{{ID: "d"}}}})
+	a.event(effect.Pulled{Batch: asks(a, pull.Filters, false, "d"), Reply: effect.Reply{Groups: []neutron.SecurityGroup{{ID: "d"}}}})
 	if n := a.pulls.Stats(pull.Filters).Failing; n != 1 {
 		t.Errorf("%d failing, want the deleted group", n)
 	}
-	a.pullEnded(effect.Pulled{Batch: asks(a, pull.Ports, false, "p0"), Err: &messaging.RemoteError{Class: "DBConnectionError"}})
-	if !a.database.Open() {
+	a.event(effect.Pulled{Batch: asks(a, pull.Ports, false, "p0"), Err: &messaging.RemoteError{Class: "DBConnectionError"}})
+	if !a.server.database.Open() {
 		t.Error("an answer about ports does not say that the database is away")
 	}
 }

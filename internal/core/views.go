@@ -28,7 +28,7 @@ type View struct {
 }
 
 // Look returns the view of a time.
-func (a *Core) Look(now time.Time) View { return View{a, now} }
+func (c *Core) Look(now time.Time) View { return View{c, now} }
 
 // World returns the world, which is only read.
 func (v View) World() *world.World { return v.c.world }
@@ -43,21 +43,13 @@ func (v View) Extensions() extension.Set { return v.c.extensions.Set }
 func (v View) Facts(s gate.Scope) gate.Facts { return v.c.facts(v.now, s) }
 
 // SyncedAt returns when everything had been pulled and reported since the agent started or lost messages; zero: it has not.
-func (v View) SyncedAt() time.Time { return v.c.syncedAt }
+func (v View) SyncedAt() time.Time { return v.c.reports.syncedAt }
 
 // Unsaved returns whether the snapshot is not what is known now, or is being written.
-func (v View) Unsaved() bool { return v.c.cfg.Snapshot && (v.c.memory.stale || v.c.memory.saving) }
+func (v View) Unsaved() bool { return v.c.memory.unsaved() }
 
 // Quarantined names what failed and is tried again, sorted.
-func (v View) Quarantined() (names []string) {
-	for who, h := range v.c.contained.held {
-		if !h.passing {
-			names = append(names, who.String())
-		}
-	}
-	slices.Sort(names)
-	return names
-}
+func (v View) Quarantined() []string { return v.c.contained.names() }
 
 // Known ranges over the flows of a bridge that are wanted or there.
 func (v View) Known(bridge string) iter.Seq[delta.Known] { return v.c.dataplane.Known(bridge) }
@@ -68,10 +60,10 @@ func (v View) Why(bridge string, k openflow.Key) (owner world.Object, reason str
 }
 
 // LastPlug returns when a port was plugged in last.
-func (v View) LastPlug() time.Time { return v.c.timelines.lastPlug }
+func (v View) LastPlug() time.Time { return v.c.reports.lines.lastPlug }
 
 // Wake returns when the next step is due; zero: when something happens.
-func (v View) Wake() time.Time { return v.c.turn.wakeAt }
+func (v View) Wake() time.Time { return v.c.wakeAt }
 
 // Status returns how the agent is, but for what only its loop knows.
 func (v View) Status() inspect.Status {
@@ -80,10 +72,11 @@ func (v View) Status() inspect.Status {
 		Host: a.cfg.Host, Version: a.cfg.Version, Started: a.seen.began,
 		Switch: a.seen.sw, Broker: a.seen.broker, Server: a.seen.server,
 		Bridges: v.Bridges(), Ports: map[string]int{}, Totals: a.seen.totals, Firewall: "none",
-		FromSnapshot: a.world.Remembered() > 0, Held: a.quarantined(),
+		FromSnapshot: a.world.Remembered() > 0, Held: a.contained.quarantined(),
 	}
+	s.Totals.Panics, s.Totals.Resyncs, s.Totals.Wired = a.contained.panics, a.resyncing.count, a.reports.lines.took
 	s.Totals.Wired.Buckets, s.Totals.Apply.Buckets = slices.Clone(s.Totals.Wired.Buckets), slices.Clone(s.Totals.Apply.Buckets)
-	if a.switchUp {
+	if a.bridges.up {
 		s.Switch.Detail = strings.TrimSpace("Open vSwitch " + a.world.View.Capabilities().OVSVersion)
 		if kind := a.cfg.Configurations.DatapathType; kind != "" {
 			s.Switch.Detail += ", " + kind
@@ -98,7 +91,7 @@ func (v View) Status() inspect.Status {
 	for _, id := range a.world.PortIDs() {
 		s.Ports[a.world.Port(id).Wiring.State.String()]++
 	}
-	s.Advisories = a.advisories()
+	s.Advisories = a.seen.advisories()
 	now := v.now
 	facts := a.facts(now, gate.All)
 	s.Pending = inspect.Pending{Details: facts.Ports, Items: facts.Groups, Rows: facts.Rows, Reports: facts.Reports}
@@ -107,8 +100,8 @@ func (v View) Status() inspect.Status {
 	}
 	blockers := gate.Blockers(facts)
 	s.Reasons, s.Changing = gate.Details(blockers, gate.InSync)
-	s.InSync, s.SyncedAt, s.Ready = gate.Open(blockers, gate.InSync), a.seen.synced, gate.Open(blockers, gate.Ready)
-	s.Awaited = a.awaited(now)
+	s.InSync, s.SyncedAt, s.Ready = gate.Open(blockers, gate.InSync), a.reports.firstSync, gate.Open(blockers, gate.Ready)
+	s.Awaited = a.reports.awaited(now)
 	return s
 }
 
@@ -187,14 +180,14 @@ type PortCopy struct {
 func (v View) Port(p *world.Port) PortCopy {
 	a := v.c
 	o := world.Object{Kind: world.KindPort, ID: p.ID}
-	c := PortCopy{port: *p, settled: a.settled(o), filter: a.world.Filtered(p), confirmed: a.reports.Confirmed(p.ID), notes: a.extensions.Explain(o)}
+	c := PortCopy{port: *p, settled: a.dataplane.Status(a.world.View, o) == dataplane.Applied, filter: a.world.Filtered(p), confirmed: a.reports.Confirmed(p.ID), notes: a.extensions.Explain(o)}
 	if p.VIF != nil {
 		c.vif = *p.VIF
 	}
 	if s := a.world.Segments.Get(p.Wiring.Segment); s != nil {
 		c.segment = world.Segment{Key: s.Key, Type: s.Type, Physnet: s.Physnet}
 	}
-	if l := a.timelines.of[p.ID]; l != nil {
+	if l := a.reports.lines.of[p.ID]; l != nil {
 		c.line = *l
 	}
 	c.flows = a.dataplane.Flows(o)

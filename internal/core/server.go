@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/patchbay-sdn/patchbay/internal/effect"
+	"github.com/patchbay-sdn/patchbay/internal/extension"
+	"github.com/patchbay-sdn/patchbay/internal/neutron"
+	"github.com/patchbay-sdn/patchbay/internal/pace"
+)
+
+// server is where the agent stands with neutron-server: the search for one, the state reports, and the server's database.
+type server struct {
+	room
+	rnd          *rand.Rand
+	versions     neutron.Versions // nil: none has answered
+	registration registration
+	report       reporting
+	database     pace.Breaker
+}
+
+// known returns whether a server has answered, and canReport whether it has its database, too.
+func (s *server) known() bool     { return s.versions != nil }
+func (s *server) canReport() bool { return s.known() && !s.database.Open() }
+
+// alivePause and aliveMax separate questions whether a server is alive.
+const (
+	alivePause = time.Second
+	aliveMax   = 30 * time.Second
+)
+
+// kinds are the objects that the agent wants to hear of.
+func kinds() []neutron.Kind {
+	return []neutron.Kind{
+		neutron.KindPort, neutron.KindNetwork, neutron.KindSubnet,
+		neutron.KindSecurityGroup, neutron.KindSecurityGroupRule, neutron.KindAddressGroup,
+	}
+}
+
+// registration is where the search for a server stands.
+type registration struct {
+	inFlight bool
+	began    time.Time
+	pause    time.Duration // after the next failure
+	at       time.Time     // not before
+}
+
+// again has a server searched for anew.
+func (r *registration) again(now time.Time) { *r = registration{at: now.Add(alivePause)} }
+
+// failed returns nothing before a pause. Pauses grow and are jittered, because after an outage every host of the region searches.
+func (r *registration) failed(now time.Time, jitter float64) {
+	r.pause = max(r.pause, alivePause)
+	r.at = now.Add(time.Duration((0.5 + jitter) * float64(r.pause)))
+	r.pause = min(2*r.pause, aliveMax)
+}
+
+// register searches for a server until one is found, whether the switch has been seen or not.
+func (s *server) register(set extension.Set) {
+	r := &s.registration
+	if s.known() || r.inFlight {
+		return
+	}
+	if s.now().Before(r.at) {
+		s.wakeUp(r.at)
+		return
+	}
+	if r.began.IsZero() {
+		r.began = s.now()
+	}
+	r.inFlight = true
+	listen := slices.Concat(kinds(), set.Kinds())
+	slices.Sort(listen)
+	s.start(effect.Register{Kinds: slices.Compact(listen), Topics: set.Topics(), L2Population: s.cfg.Configurations.L2Population})
+}
+
+// registered takes that a server is alive, or that none answered, and returns which.
+func (s *server) registered(e effect.Registered) bool {
+	const noAnswer = "neutron-server does not answer, retrying"
+	if e.Err != nil {
+		s.log.repeat(slog.LevelWarn, noAnswer, "err", e.Err)
+		s.registration.failed(s.now(), s.rnd.Float64())
+		return false
+	}
+	s.log.forget(noAnswer)
+	s.versions, s.report.unheard = e.Versions, neutron.PushesWhenTold(e.Releases)
+	s.world.NewerTunnelNames = e.Versions.Since(25)
+	s.log.Info("neutron-server answered", "release", e.Releases, "waited", s.now().Sub(s.registration.began))
+	if len(e.Removed) > 0 {
+		s.log.Info("queues of an earlier agent deleted", "queues", len(e.Removed))
+	}
+	if s.cfg.ReportInterval == 0 {
+		s.start(effect.Notify{Ready: "listening, without state reports"})
+	}
+	return true
+}
+
+// registrationLost has a server searched for anew, if none is known.
+func (s *server) registrationLost() {
+	if !s.known() {
+		s.registration.again(s.now())
+	}
+}
+
+// landed takes that a call has come to its end, whatever becomes of its outcome.
+func (s *server) landed(e effect.Event) {
+	switch e := e.(type) {
+	case effect.Registered:
+		s.registration.inFlight = false
+	case effect.StateReported:
+		s.report.inFlight = false
+	case effect.DatabaseAsked:
+		s.database.Probed(e.Err != nil, refused(e.Err), s.now())
+	}
+}
+
+// reporting is where the state reports stand.
+type reporting struct {
+	start    bool // the server is to treat us as an agent that has just begun
+	told     bool // a report got through, and with it our object versions
+	inFlight bool
+	unheard  bool // until then the server may have pushed objects in other versions than ours
+	failed   int  // in a row
+	since    time.Time
+}
+
+// sendReport sends the agent's state, if the server is known. It is called while the switch is in sight.
+// While the switch's database is away the server hears nothing, and after its agent_down_time it takes the host for
+// what it is: one on which nothing can be wired.
+func (s *server) sendReport(set extension.Set) {
+	if s.cfg.ReportInterval == 0 || !s.known() || s.report.inFlight {
+		return
+	}
+	state := neutron.AgentState{
+		Binary: neutron.Binary, Host: s.cfg.Host, Topic: "N/A", AgentType: neutron.AgentType,
+		Configurations: neutron.ConfigurationsFor(s.cfg.Configurations, s.versions), StartFlag: s.report.start,
+	}
+	found := s.world.View.Capabilities()
+	// Empty lists, no null: the server's readers iterate over them.
+	state.Configurations.OVSCapabilities = neutron.Capabilities{DatapathTypes: append([]string{}, found.DatapathTypes...), IfaceTypes: append([]string{}, found.IfaceTypes...)}
+	set.AddState(&state.Configurations)
+	if !s.report.told {
+		state.ResourceVersions = s.versions
+	}
+	s.report.inFlight = true
+	s.start(effect.ReportState{State: state, Timeout: s.cfg.ReportInterval})
+}
+
+// reportEnded takes the outcome of a state report. Missed: the server may have sent what did not get here; revived: it had taken the agent for dead.
+func (s *server) reportEnded(e effect.StateReported) (missed, revived bool) {
+	if e.Err != nil {
+		if s.report.failed++; s.report.failed == 1 {
+			s.report.since = s.now()
+			s.log.Warn("report_state failed, retrying", "err", e.Err)
+		}
+		return false, false
+	}
+	if e.Status == "" {
+		s.log.repeat(slog.LevelWarn, "neutron-server ignored report_state: this host's clock is behind the server's start")
+		return false, false
+	}
+	if s.report.failed > 0 {
+		s.log.Info("report_state succeeds again", "failed", s.report.failed, "after", s.now().Sub(s.report.since))
+	}
+	first, unheard := !s.report.told, s.report.unheard
+	s.report = reporting{told: true}
+	switch {
+	case first:
+		s.log.Info("registered with neutron-server", "status", string(e.Status), "took", e.Took)
+		s.start(effect.Notify{Ready: "reporting to neutron-server"})
+	case e.Status == neutron.StatusRevived:
+		s.log.Warn("neutron-server had marked this agent as down and revived it", "took", e.Took)
+		return unheard, true
+	}
+	return unheard, false
+}
