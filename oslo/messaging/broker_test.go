@@ -26,6 +26,7 @@ import (
 type memBroker struct {
 	mu        sync.Mutex
 	exchanges map[string]exchange
+	behind    map[string]map[string]bool // exchanges bound to an exchange
 	queues    map[string]*memQueue
 	conns     []*memConn
 	said      []string            // what clients asked for, such as "queue.declare q"
@@ -85,7 +86,7 @@ type memPublish struct {
 }
 
 func newMemBroker() *memBroker {
-	return &memBroker{exchanges: map[string]exchange{}, queues: map[string]*memQueue{}, refuse: map[string][]refuse{}}
+	return &memBroker{exchanges: map[string]exchange{}, behind: map[string]map[string]bool{}, queues: map[string]*memQueue{}, refuse: map[string][]refuse{}}
 }
 
 // dialing is how long the broker takes to accept a connection.
@@ -296,6 +297,8 @@ func (c *memConn) handle(channel, class, method uint16, a *memArgs) bool {
 		c.method(channel, 20, 41)
 	case [2]uint16{40, 10}:
 		c.declareExchange(channel, a)
+	case [2]uint16{40, 30}:
+		c.bindExchange(channel, a)
 	case [2]uint16{50, 10}:
 		c.declareQueue(channel, a)
 	case [2]uint16{50, 20}, [2]uint16{50, 50}:
@@ -375,6 +378,37 @@ func (c *memConn) declareExchange(channel uint16, a *memArgs) {
 		c.b.exchanges[e.name] = e
 	}
 	c.method(channel, 40, 11)
+}
+
+func (c *memConn) bindExchange(channel uint16, a *memArgs) {
+	a.short()
+	to, from, key := a.text(), a.text(), a.text()
+	if c.asked(channel, 40, 30, "exchange.bind "+to+" "+from+" "+key) {
+		return
+	}
+	for _, name := range []string{to, from} {
+		if _, ok := c.b.exchanges[name]; !ok {
+			c.fail(channel, 40, 30, refuse{amqp.NotFound, "NOT_FOUND - no exchange " + name})
+			return
+		}
+	}
+	if c.b.behind[from] == nil {
+		c.b.behind[from] = map[string]bool{}
+	}
+	c.b.behind[from][to] = true
+	c.method(channel, 40, 31)
+}
+
+// deleteExchange takes its bindings with it.
+func (b *memBroker) deleteExchange(name string) {
+	delete(b.exchanges, name)
+	delete(b.behind, name)
+	for _, to := range b.behind {
+		delete(to, name)
+	}
+	for _, q := range b.queues {
+		maps.DeleteFunc(q.bound, func(bound string, _ bool) bool { return strings.HasPrefix(bound, name+" ") })
+	}
 }
 
 func (c *memConn) declareQueue(channel uint16, a *memArgs) {
@@ -585,7 +619,8 @@ func (b *memBroker) route(ex, key string) []*memQueue {
 		q := b.queues[name]
 		for bound := range q.bound {
 			e, k, _ := strings.Cut(bound, " ")
-			if e == ex && (k == key || b.exchanges[ex].kind == "fanout") {
+			tail, wild := strings.CutPrefix(k, "#")
+			if (e == ex || b.behind[ex][e]) && (k == key || b.exchanges[e].kind == "fanout" || wild && strings.HasSuffix(key, tail)) {
 				to = append(to, q)
 				break
 			}

@@ -44,6 +44,11 @@ type Config struct {
 	// message over it is [Dropped]. Prefetch counts messages, so without this their size alone could fill the memory.
 	MaxBacklog int64
 
+	// Hub, if it is not empty, begins the name of an exchange that stands behind the fanout exchanges of all topics and is shared by all clients
+	// with the same topics. Each client's queue then has two bindings, whatever the number of topics: one to the hub, and one
+	// for all messages that are directed to Host. It is for programs that run on thousands of hosts.
+	Hub string
+
 	// OnEvent is told what happens to the connection and the queues; see [Event]. Nil ignores events.
 	OnEvent func(Event)
 

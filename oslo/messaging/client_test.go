@@ -66,7 +66,7 @@ func TestLayout(t *testing.T) {
 			name: "defaults", set: func(*Config) {},
 			reply: "reply_0123", private: "neutron-openvswitch-agent_fanout_hv1_0123",
 			ownArgs: amqp.Table{"x-expires": int64(240_000)}, sharedArgs: amqp.Table{},
-			control: exchange{"neutron", "topic", false, false}, fanout: exchange{"t_fanout", "fanout", false, true},
+			control: exchange{"neutron", "topic", false, false, ""}, fanout: exchange{"t_fanout", "fanout", false, true, ""},
 		},
 		{
 			name: "durable, mirrored, short ttl", set: func(c *Config) {
@@ -76,7 +76,7 @@ func TestLayout(t *testing.T) {
 			reply: "reply_0123", private: "neutron-openvswitch-agent_fanout_hv1_0123",
 			ownArgs:    amqp.Table{"x-expires": int64(60_000), "x-ha-policy": "all"},
 			sharedArgs: amqp.Table{"x-ha-policy": "all"}, sharedDurable: true, sharedAuto: true,
-			control: exchange{"neutron", "topic", true, true}, fanout: exchange{"t_fanout", "fanout", false, true},
+			control: exchange{"neutron", "topic", true, true, ""}, fanout: exchange{"t_fanout", "fanout", false, true, ""},
 		},
 		{
 			name: "quorum, queue manager", set: func(c *Config) {
@@ -88,7 +88,7 @@ func TestLayout(t *testing.T) {
 			ownArgs:       amqp.Table{"x-expires": int64(240_000), "x-queue-type": "quorum", "x-delivery-limit": int64(3)},
 			sharedArgs:    amqp.Table{"x-queue-type": "quorum", "x-delivery-limit": int64(3)},
 			sharedDurable: true,
-			control:       exchange{"neutron", "topic", true, false}, fanout: exchange{"t_fanout", "fanout", true, true},
+			control:       exchange{"neutron", "topic", true, false, ""}, fanout: exchange{"t_fanout", "fanout", true, true, ""},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

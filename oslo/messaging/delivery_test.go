@@ -398,7 +398,7 @@ func TestCompressed(t *testing.T) {
 func TestReplies(t *testing.T) {
 	inMemory(t, func(t *testing.T, b *memBroker) {
 		c := b.client(t, "hv1", nil)
-		b.do(func() { b.exchanges["neutron"] = exchange{"neutron", "topic", false, false} })
+		b.do(func() { b.exchanges["neutron"] = exchange{"neutron", "topic", false, false, ""} })
 		b.do(func() { b.queues["t"] = &memQueue{queue: queue{name: "t"}, bound: map[string]bool{"neutron t": true}} })
 		type asked struct {
 			MsgID string `json:"_msg_id"`

@@ -44,7 +44,7 @@ func TestWhichHost(t *testing.T) {
 func TestBoundsOfCalls(t *testing.T) {
 	inMemory(t, func(t *testing.T, b *memBroker) {
 		c := b.client(t, "hv1", func(cfg *Config) { cfg.MaxInFlight = 1 })
-		b.do(func() { b.exchanges["neutron"] = exchange{"neutron", "topic", false, false} })
+		b.do(func() { b.exchanges["neutron"] = exchange{"neutron", "topic", false, false, ""} })
 		b.do(func() { b.queues["t"] = &memQueue{queue: queue{name: "t"}, bound: map[string]bool{"neutron t": true}} }) // nobody answers
 		call := func(timeout time.Duration) error {
 			ctx, cancel := context.WithTimeout(context.Background(), timeout)

@@ -23,6 +23,18 @@ func (s *session) ensureExchange(e exchange) error {
 	if s.knows(e) {
 		return nil
 	}
+	if e.behind != "" {
+		return s.ensureHub(e)
+	}
+	if err := s.declareExchange(e); err != nil {
+		return err
+	}
+	s.learnExchange(e)
+	return nil
+}
+
+// declareExchange declares an exchange, as another program may have declared it before.
+func (s *session) declareExchange(e exchange) error {
 	declare := func(durable bool) error {
 		return s.declaring(func(ch *amqp.Channel) error {
 			if s.knows(e) {
@@ -41,10 +53,13 @@ func (s *session) ensureExchange(e exchange) error {
 	if err != nil {
 		return fmt.Errorf("declaring exchange %s: %w", e.name, err)
 	}
+	return nil
+}
+
+func (s *session) learnExchange(e exchange) {
 	s.pubMu.Lock()
 	s.declared[e.name] = true
 	s.pubMu.Unlock()
-	return nil
 }
 
 func (s *session) knows(e exchange) bool {
@@ -98,4 +113,14 @@ func (s *session) forgetExchanges() {
 	s.pubMu.Lock()
 	clear(s.declared)
 	s.pubMu.Unlock()
+}
+
+// rest closes the channel for declarations until there is another one: each channel costs the broker memory.
+func (s *session) rest() {
+	s.topoMu.Lock()
+	defer s.topoMu.Unlock()
+	if s.topo != nil {
+		_ = s.topo.Close()
+		s.topo = nil
+	}
 }

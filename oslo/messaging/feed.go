@@ -78,15 +78,8 @@ func (c *Client) wanted() (feeds []*feed, binds map[*feed][]binding, gen int) {
 	if c.service == nil {
 		return feeds, binds, c.serviceGen
 	}
-	private := make([]binding, 0, 2*len(c.service.Topics))
-	for _, topic := range c.service.Topics {
-		private = append(private, binding{l.controlExchange(), topic + "." + c.cfg.Host})
-		if !l.rabbit.StreamFanout {
-			private = append(private, binding{l.fanoutExchange(topic), topic})
-		}
-	}
 	own := l.own(l.privateQ)
-	add(feedPrivate, own, l.witness(own, private))
+	add(feedPrivate, own, l.witness(own, l.private(c.service.Topics, c.cfg.Host)))
 	for _, topic := range c.service.Topics {
 		if l.rabbit.StreamFanout {
 			add(feedStream, l.stream(topic), []binding{{l.fanoutExchange(topic), topic}})

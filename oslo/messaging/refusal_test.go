@@ -85,8 +85,8 @@ func TestTransientQueuesDenied(t *testing.T) {
 				time.Sleep(2 * time.Second)
 				c.wantEvents("Disconnected", "Connected")
 				b.restart()
-				b.do(func() { b.exchanges["t_fanout"] = exchange{"t_fanout", "fanout", false, true} })
-				b.do(func() { b.exchanges["neutron"] = exchange{"neutron", "topic", false, false} })
+				b.do(func() { b.exchanges["t_fanout"] = exchange{"t_fanout", "fanout", false, true, ""} })
+				b.do(func() { b.exchanges["neutron"] = exchange{"neutron", "topic", false, false, ""} })
 				time.Sleep(2 * time.Second)
 				c.wantEvents("Disconnected", "Gap the queue's bindings were lost", "Connected")
 				if err := c.Cast(context.Background(), Target{Topic: "t", Fanout: true}, "n", nil); err != nil {

@@ -123,6 +123,10 @@ func (c *Client) take(r *reader, d amqp.Delivery) (owed bool) {
 			r.intake.release(r.tag, len(d.Body))
 		}
 	}()
+	if !r.serves(c, d) {
+		_ = d.Ack(false) // the key of the binding matches what is for other programs of this host, too
+		return false
+	}
 	w, err := c.received(r, d, c.cfg.MaxBacklog)
 	if r.feed.kind == feedStream && !c.takeOffset(r.feed, d) {
 		_ = d.Ack(false)
@@ -196,12 +200,17 @@ func (c *Client) message(w *wire, d amqp.Delivery) *Message {
 	m := &Message{
 		Method: w.method, Namespace: w.namespace, Version: w.version, Args: w.args, Call: w.msgID != "" && w.replyQ != "", ID: w.uniqueID, wire: w,
 	}
-	if topic, ok := strings.CutSuffix(d.Exchange, "_fanout"); ok && d.Exchange != c.cfg.Exchange {
-		m.Topic, m.Fanout = topic, true
-		return m
-	}
-	m.Topic, m.Directed = strings.CutSuffix(d.RoutingKey, "."+c.cfg.Host)
+	m.Topic, m.Fanout, m.Directed = sentTo(&c.cfg, d)
 	return m
+}
+
+// sentTo tells the topic of a delivery, and whether it was sent to all servers of it or to this one.
+func sentTo(cfg *Config, d amqp.Delivery) (topic string, fanout, directed bool) {
+	if topic, fanout = strings.CutSuffix(d.Exchange, "_fanout"); fanout && d.Exchange != cfg.Exchange {
+		return topic, true, false
+	}
+	topic, directed = strings.CutSuffix(d.RoutingKey, "."+cfg.Host)
+	return topic, false, directed
 }
 
 // reply sends the answer to a call in the background.

@@ -285,6 +285,8 @@ func (s *session) run(began time.Time) error {
 	defer c.update(func() { c.live, c.sess, c.repliesReady = nil, nil, false })
 	retry := time.NewTimer(time.Hour) // set when something failed
 	defer retry.Stop()
+	check, checks := time.NewTimer(spreadCheck(firstCheck, c.cfg.Rand())), 0
+	defer check.Stop()
 	failures := 0
 	announced := false
 	for {
@@ -296,6 +298,7 @@ func (s *session) run(began time.Time) error {
 		if !closing {
 			err = s.apply(!announced)
 		}
+		s.rest()
 		s.applyMu.Unlock()
 		switch {
 		case err == nil && !announced && !closing:
@@ -324,6 +327,10 @@ func (s *session) run(began time.Time) error {
 			return s.err
 		case r := <-s.lost:
 			s.forget(r)
+		case <-check.C:
+			s.checkHub(checks == 0)
+			checks++
+			check.Reset(spreadCheck(checkEvery, c.cfg.Rand()))
 		case <-retry.C:
 		case <-changed:
 		}

@@ -241,7 +241,7 @@ func TestPrivateQueue(t *testing.T) {
 			if q == nil || q.durable || q.autoDelete || q.args["x-expires"] != int64(240_000) || !cmp.Equal(q.bound, want) {
 				t.Errorf("%+v", q)
 			}
-			if e := b.exchanges["t_fanout"]; e != (exchange{"t_fanout", "fanout", false, true}) {
+			if e := b.exchanges["t_fanout"]; e != (exchange{"t_fanout", "fanout", false, true, ""}) {
 				t.Errorf("%+v", e)
 			}
 		})
@@ -476,7 +476,7 @@ func TestRefusedPublication(t *testing.T) {
 // TestOtherDurability: what exists with another durability is used as it is, and said.
 func TestOtherDurability(t *testing.T) {
 	inMemory(t, func(t *testing.T, b *memBroker) {
-		b.do(func() { b.exchanges["neutron"] = exchange{"neutron", "topic", true, false} })
+		b.do(func() { b.exchanges["neutron"] = exchange{"neutron", "topic", true, false, ""} })
 		b.do(func() {
 			b.queues["t"] = &memQueue{queue: queue{name: "t", durable: true, args: amqp.Table{}}, bound: map[string]bool{}}
 		})

@@ -17,6 +17,8 @@ import (
 type exchange struct {
 	name, kind          string
 	durable, autoDelete bool
+	// behind are topics, one a line. An exchange that has some is a hub: it is bound to their fanout exchanges.
+	behind string
 }
 
 type queue struct {
@@ -46,11 +48,13 @@ type layout struct {
 	// denied says that the broker does not let a queue be made that is neither durable nor exclusive.
 	denied  bool
 	learned bool // a broker has said what it is
+	// hubName begins the name of the hub. It is empty where queues are bound to each exchange by themselves.
+	hubName string
 }
 
 func newLayout(cfg *Config, newID func() string) layout {
 	r := cfg.Rabbit
-	l := layout{control: cfg.Exchange, rabbit: r, queueTTL: cfg.QueueTTL}
+	l := layout{control: cfg.Exchange, rabbit: r, queueTTL: cfg.QueueTTL, hubName: clip(cfg.Hub, 100)}
 	if l.queueTTL == 0 {
 		l.queueTTL = maxQueueTTL
 		if 0 < r.TransientQueuesTTL && r.TransientQueuesTTL < l.queueTTL {
@@ -86,11 +90,11 @@ func clip(s string, n int) string {
 func (l *layout) durable() bool { return l.rabbit.DurableQueues || l.rabbit.QuorumQueue }
 
 func (l *layout) controlExchange() exchange {
-	return exchange{l.control, "topic", l.durable(), l.rabbit.AutoDelete}
+	return exchange{name: l.control, kind: "topic", durable: l.durable(), autoDelete: l.rabbit.AutoDelete}
 }
 
 func (l *layout) fanoutExchange(topic string) exchange {
-	return exchange{topic + "_fanout", "fanout", l.rabbit.TransientQuorumQueue, true}
+	return exchange{name: topic + "_fanout", kind: "fanout", durable: l.rabbit.TransientQuorumQueue, autoDelete: true}
 }
 
 // own is a queue nobody else consumes: it goes away by itself when unused. It is durable only where the broker insists: the
@@ -112,7 +116,7 @@ func (l *layout) witness(q queue, binds []binding) []binding {
 	if !q.durable || !slices.ContainsFunc(binds, func(b binding) bool { return !b.exchange.durable }) {
 		return binds
 	}
-	return append([]binding{{exchange{q.name, "fanout", false, true}, ""}}, binds...)
+	return append([]binding{{exchange{name: q.name, kind: "fanout", autoDelete: true}, ""}}, binds...)
 }
 
 // learn takes over what the first broker says about itself. Later ones are asked: a queue of ours may be there already, as it

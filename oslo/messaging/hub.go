@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package messaging
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// A hub is an exchange of ours behind the fanout exchanges of all topics. With it a queue has one binding for what is sent to all, instead of one
+// for each topic: after a restart of a broker with thousands of clients the bindings are what takes the time.
+//
+// Only the first client of a broker binds the hub. The others find the hub's second exchange, which is declared when all bindings are there,
+// and is bound to the hub, so that the broker deletes it together with the hub: as long as it is there, so is everything. The broker deletes the hub
+// when no queue is bound to it any more, and with its bindings the fanout exchanges, if nobody else uses them.
+
+// private are the bindings of a client's private queue.
+func (l *layout) private(topics []string, host string) []binding {
+	if l.hubName != "" && len(topics) > 0 {
+		var binds []binding
+		if !l.rabbit.StreamFanout {
+			binds = append(binds, binding{l.hub(topics), ""})
+		}
+		// Topics contain dots, so * would not match. What matches besides is dropped when it comes.
+		return append(binds, binding{l.controlExchange(), "#." + host})
+	}
+	var binds []binding
+	for _, topic := range topics {
+		binds = append(binds, binding{l.controlExchange(), topic + "." + host})
+		if !l.rabbit.StreamFanout {
+			binds = append(binds, binding{l.fanoutExchange(topic), topic})
+		}
+	}
+	return binds
+}
+
+// hub is the exchange behind those of topics. Clients with other topics have another one.
+func (l *layout) hub(topics []string) exchange {
+	topics = slices.Sorted(slices.Values(topics))
+	e := l.fanoutExchange("")
+	e.behind = strings.Join(topics, "\n")
+	sum := sha256.Sum256(fmt.Appendf(nil, "%v\n%s", e.durable, e.behind))
+	e.name = l.hubName + "_" + hex.EncodeToString(sum[:6])
+	return e
+}
+
+// bound is the exchange that is there when all bindings of a hub are.
+func (e exchange) bound() exchange {
+	return exchange{name: e.name + "_bound", kind: e.kind, durable: e.durable, autoDelete: true}
+}
+
+// ensureHub makes a hub with its bindings, unless they are there.
+func (s *session) ensureHub(e exchange) error {
+	err := s.findHub(e)
+	if refused(err, amqp.NotFound) {
+		err = s.makeHub(e)
+	}
+	if refused(err, amqp.AccessRefused) {
+		s.withoutHub(e, err)
+	}
+	if err != nil {
+		return err
+	}
+	s.learnExchange(e)
+	return nil
+}
+
+// findHub looks for a hub with all its bindings.
+func (s *session) findHub(e exchange) error {
+	b := e.bound()
+	return s.declaring(func(ch *amqp.Channel) error {
+		return ch.ExchangeDeclarePassive(b.name, b.kind, b.durable, b.autoDelete, false, false, nil)
+	})
+}
+
+// makeHub makes a hub, its bindings, and at last the exchange that says that they are there.
+func (s *session) makeHub(e exchange) error {
+	bind := func(from exchange, key string) error {
+		return s.declaring(func(ch *amqp.Channel) error { return ch.ExchangeBind(e.name, key, from.name, false, nil) })
+	}
+	if err := s.declareExchange(e); err != nil {
+		return err
+	}
+	for topic := range strings.SplitSeq(e.behind, "\n") {
+		from := s.c.layout.fanoutExchange(topic)
+		if err := s.declareExchange(from); err != nil {
+			return err
+		}
+		if err := bind(from, topic); err != nil {
+			return fmt.Errorf("binding exchange %s to %s: %w", e.name, from.name, err)
+		}
+	}
+	b := e.bound()
+	if err := s.declareExchange(b); err != nil {
+		return err
+	}
+	if err := bind(b, ""); err != nil {
+		return fmt.Errorf("binding exchange %s to %s: %w", e.name, b.name, err)
+	}
+	return nil
+}
+
+// withoutHub has queues bound to each exchange by themselves: the user may not make the hub.
+func (s *session) withoutHub(e exchange, why error) {
+	c := s.c
+	c.mu.Lock()
+	had := c.layout.hubName != ""
+	c.layout.hubName = ""
+	c.mu.Unlock()
+	if had {
+		c.emit(Fallback{e.name, why.Error()})
+	}
+}
+
+const (
+	// firstCheck is when the hub is looked for again after a queue was bound to it: the last other client may have left at that moment, and
+	// a broker that deletes the hub of that client beside our binding has been seen.
+	firstCheck = 10 * time.Second
+	// checkEvery separates two looks at whether the hub has all its bindings. Nothing loses them later but somebody who deletes exchanges.
+	checkEvery = 30 * time.Minute
+)
+
+// spreadCheck spreads the looks of many clients, by a random number of [0, 1).
+func spreadCheck(pause time.Duration, random float64) time.Duration {
+	return time.Duration((0.5 + random) * float64(pause))
+}
+
+// checkHub makes the hub's bindings, and the queue's to it, anew where they are missing. Messages were missed then. The exchanges of topics
+// are looked at unless it is the first time.
+func (s *session) checkHub(first bool) {
+	feeds, binds, _ := s.c.wanted()
+	for _, f := range feeds {
+		r := s.readers[f.queue.name]
+		i := slices.IndexFunc(binds[f], func(b binding) bool { return b.exchange.behind != "" })
+		if r == nil || i < 0 {
+			continue
+		}
+		lost := s.missing(binds[f][i].exchange, first)
+		if lost == "" {
+			continue
+		}
+		s.forgetExchanges()
+		clear(r.bound)
+		err := s.makeHub(binds[f][i].exchange)
+		if err == nil {
+			err = s.rebind(r, binds[f])
+		}
+		if err != nil {
+			s.kill(fmt.Errorf("binding queue %s again: %w", f.queue.name, err))
+			return
+		}
+		s.c.emit(Gap{f.queue.name, "the exchange " + lost + " was lost"})
+	}
+}
+
+// missing names an exchange that a hub needs and that is gone; nothing if all are there.
+func (s *session) missing(e exchange, first bool) string {
+	if refused(s.findHub(e), amqp.NotFound) {
+		return e.name
+	}
+	if first {
+		return ""
+	}
+	for topic := range strings.SplitSeq(e.behind, "\n") {
+		from := s.c.layout.fanoutExchange(topic)
+		err := s.declaring(func(ch *amqp.Channel) error {
+			return ch.ExchangeDeclarePassive(from.name, from.kind, from.durable, from.autoDelete, false, false, nil)
+		})
+		if refused(err, amqp.NotFound) {
+			return from.name
+		}
+	}
+	return ""
+}
+
+// serves says whether a delivery to the private queue is for what is served. With a hub there may be others.
+func (r *reader) serves(c *Client, d amqp.Delivery) bool {
+	if r.feed.kind != feedPrivate {
+		return true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.layout.hubName == "" || c.service == nil {
+		return true
+	}
+	topic, _, _ := sentTo(&c.cfg, d)
+	return slices.Contains(c.service.Topics, topic)
+}

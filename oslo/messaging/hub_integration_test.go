@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build integration
+
+package messaging_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/patchbay-sdn/patchbay/lab/broker"
+	"github.com/patchbay-sdn/patchbay/oslo/messaging"
+)
+
+// fleet is clients with one hub.
+type fleet struct {
+	t      *testing.T
+	topics []string
+	agents []*messaging.Client
+	logs   []*eventLog
+	heard  []*listener
+}
+
+// add starts so many clients at once.
+func (f *fleet) add(b *broker.Broker, n int) {
+	f.t.Helper()
+	first := len(f.agents)
+	for i := range n {
+		c, log := open(f.t, b, "agent", fmt.Sprint("hv", first+i), func(cfg *messaging.Config) { cfg.Hub = "fleet" })
+		f.agents, f.logs, f.heard = append(f.agents, c), append(f.logs, log), append(f.heard, &listener{})
+	}
+	var wg sync.WaitGroup
+	for i, c := range f.agents[first:] {
+		wg.Go(func() {
+			if err := c.Serve(within(f.t, time.Minute), messaging.Service{Topics: f.topics, Handler: f.heard[first+i].handle}); err != nil {
+				f.t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// tell sends a message to all by each topic, and waits until each of the clients has all of them, once.
+func (f *fleet) tell(server *messaging.Client, method string, to ...*listener) {
+	f.t.Helper()
+	for _, l := range to {
+		l.mu.Lock()
+		l.got = nil
+		l.mu.Unlock()
+	}
+	for _, topic := range f.topics {
+		if err := server.Cast(within(f.t, 30*time.Second), messaging.Target{Topic: topic, Fanout: true}, method, nil); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+	for i, l := range to {
+		eventually(f.t, 30*time.Second, fmt.Sprintf("all messages %s at client %d", method, i), func() bool { return f.hasAll(l, method) })
+	}
+}
+
+// tellNewest sends a message by each topic to the newest client, which has all of them, or tells of a gap and has those that follow.
+func (f *fleet) tellNewest(server *messaging.Client) {
+	f.t.Helper()
+	newest, log := f.heard[len(f.heard)-1], f.logs[len(f.logs)-1]
+	for _, topic := range f.topics {
+		if err := server.Cast(within(f.t, 30*time.Second), messaging.Target{Topic: topic, Fanout: true}, "new", nil); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+	eventually(f.t, time.Minute, "the messages, or a gap", func() bool { return f.hasAll(newest, "new") || count[messaging.Gap](log) > 0 })
+	if !f.hasAll(newest, "new") {
+		f.t.Logf("the hub was lost while the client came: %+v", log.all())
+		f.tell(server, "later", newest)
+	}
+}
+
+// hasAll says whether a client has a message by each topic, once.
+func (f *fleet) hasAll(l *listener, method string) bool {
+	return l.String() == strings.TrimSpace(strings.Repeat(method+" ", len(f.topics)))
+}
+
+// TestFleetWithOneHub: clients that start at once, a broker that dies under them, and a client that comes while the last one goes: whoever serves
+// gets what is sent to all.
+func TestFleetWithOneHub(t *testing.T) {
+	noLeaks(t)
+	cfg := broker.Config{Dir: t.TempDir()}
+	release(&cfg)
+	b, err := broker.Start(within(t, 2*time.Minute), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Stop(within(t, time.Minute)) })
+	f := &fleet{t: t}
+	for i := range 13 {
+		f.topics = append(f.topics, fmt.Sprintf("fleet-1.%d", i))
+	}
+	server, slog := open(t, b, "server", "s1")
+	const agents = 30
+	f.add(b, agents)
+	f.tell(server, "first", f.heard...)
+	bindings, err := b.Bindings(within(t, 90*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if most := 3*agents + len(f.topics) + 1; len(bindings) > most {
+		t.Errorf("%d bindings for %d clients, want at most %d", len(bindings), agents, most)
+	}
+
+	if err := b.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := broker.Start(within(t, 2*time.Minute), b.Config()); err != nil {
+		t.Fatal(err)
+	}
+	for i, log := range append(f.logs, slog) {
+		eventually(t, time.Minute, fmt.Sprintf("client %d back", i), func() bool { return connected(log) })
+	}
+	for i, log := range f.logs {
+		if theNode(t, b).minor >= 403 {
+			break // the node keeps exchanges and bindings, and our queues are durable there
+		}
+		eventually(t, 30*time.Second, fmt.Sprintf("the gap told by client %d", i), func() bool { return count[messaging.Gap](log) == 1 })
+	}
+	f.tell(server, "again", f.heard...)
+
+	for i, c := range f.agents[1:] {
+		if err := c.Close(within(t, 20*time.Second)); err != nil {
+			t.Errorf("client %d: %v", i, err)
+		}
+	}
+	last := f.agents[0]
+	for range 15 {
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if err := last.Close(within(t, 20*time.Second)); err != nil {
+				t.Error(err)
+			}
+		})
+		f.add(b, 1)
+		wg.Wait()
+		last = f.agents[len(f.agents)-1]
+		f.tellNewest(server)
+	}
+}
