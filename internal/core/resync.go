@@ -39,7 +39,7 @@ func (r *resyncing) soon() {
 // lost takes that a message was lost: everything is checked, ever more rarely if that goes on.
 func (r *resyncing) lost() {
 	now := r.now()
-	if last, ok := r.losses[struct{}{}]; ok && now.Sub(last.At) > peace {
+	if last, ok := r.losses[struct{}{}]; ok && now.Sub(last.At) > pace.Calm {
 		r.losses.Forget(struct{}{})
 	}
 	r.losses.Fail(struct{}{}, now)
