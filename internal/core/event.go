@@ -81,13 +81,9 @@ func (c *Core) event(e effect.Event) {
 	case effect.Message:
 		c.message(e.Message)
 	case effect.Broker:
-		if c.seen.brokerEvent(e.Event) {
-			c.resyncing.soon()
-		}
+		c.resyncing.soon(c.seen.brokerEvent(e.Event))
 	case effect.Dropped:
-		if c.seen.messagesDropped(e) {
-			c.resyncing.soon()
-		}
+		c.resyncing.soon(c.seen.messagesDropped(e))
 	case effect.Registered:
 		if c.server.registered(e) {
 			c.server.sendReport(c.bridges.up, c.extensions.Set)
@@ -187,9 +183,7 @@ func (c *Core) heard(err error) {
 // stateReported takes the outcome of a state report.
 func (c *Core) stateReported(e effect.StateReported) {
 	missed, revived := c.server.reportEnded(e)
-	if missed {
-		c.resyncing.soon()
-	}
+	c.resyncing.soon(missed)
 	if revived { // our queue has kept what was sent meanwhile; had it not, a gap would have told
 		c.reports.refreshNetworks()
 	}

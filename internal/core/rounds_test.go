@@ -216,12 +216,12 @@ func TestAResyncAsksForEverything(t *testing.T) {
 		if !a.dataplane.Pruned() || a.resyncing.count != 0 {
 			t.Error("begun without a reason")
 		}
-		a.resyncing.soon()
+		a.resyncing.soon(true)
 		at := a.resyncing.at
 		if time.Until(at) > spread || !a.wakeAt.Equal(at) {
 			t.Errorf("begins in %v, wakes in %v", time.Until(at), time.Until(a.wakeAt))
 		}
-		if a.resyncing.soon(); !a.resyncing.at.Equal(at) {
+		if a.resyncing.soon(true); !a.resyncing.at.Equal(at) {
 			t.Error("put off")
 		}
 		time.Sleep(time.Until(at))
