@@ -447,6 +447,23 @@ func TestFormerAgentGoesOneWay(t *testing.T) {
 	}
 }
 
+// A part of the core is given values. One that held a pointer to Core would reach every other part; only the view that answers questions does.
+func TestPartsDoNotKnowTheCore(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.dir != "internal/core" {
+			continue
+		}
+		for name, declared := range structs(s.syntax) {
+			ast.Inspect(declared, func(n ast.Node) bool {
+				if id, ok := n.(*ast.Ident); ok && id.Name == "Core" && name != "View" {
+					t.Errorf("%s: %s holds the core", s.path, name)
+				}
+				return true
+			})
+		}
+	}
+}
+
 // The measures count what they say, of files that are written for that.
 func TestMeasures(t *testing.T) {
 	var files []source
