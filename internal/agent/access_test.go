@@ -15,7 +15,7 @@ import (
 // view looks at the decisions of an agent whose loop is at rest, or is the caller.
 func (a *Agent) view() core.View { return a.core.Look(time.Now()) }
 
-func (a *Agent) world() *world.World { return a.view().World() }
+func (a *Agent) world() *world.World { return a.view().World }
 
 // open returns whether nothing blocks a scope.
 func (a *Agent) open(s gate.Scope) bool { return gate.Open(gate.Blockers(a.view().Facts(s)), s) }

@@ -156,14 +156,14 @@ func New(cfg Config, sw Switch, open func(onEvent func(messaging.Event)) (Broker
 		ConntrackLimit: cfg.ConntrackLimit, Limits: cfg.Limits != nil, Snapshot: cfg.Snapshot != "", Progress: cfg.Progress != nil,
 		Version: cfg.Version, Seed: rand.Uint64(), Log: a.log, Recorder: a.recorder, Probe: probe,
 	}
-	saved, now := a.saved(), time.Now()
+	saved, now := a.recall(), time.Now()
 	cfg.tape.begin(decisions, saved, now)
 	a.core = core.New(decisions, saved, now)
 	return a, nil
 }
 
-// saved returns what an earlier run wrote down, or nil.
-func (a *Agent) saved() *core.Saved {
+// recall returns what an earlier run wrote down, or nil.
+func (a *Agent) recall() *core.Saved {
 	if a.cfg.Snapshot == "" {
 		if a.cfg.Memory == nil {
 			return nil
@@ -257,7 +257,7 @@ func (a *Agent) loop(ctx context.Context) {
 		case answer := <-a.asked:
 			v := a.core.Look(time.Now())
 			answer(v)
-			wake.set(v.Wake())
+			wake.set(v.NextStep())
 			continue // nothing has changed
 		case b, ok := <-changes:
 			if !ok {
@@ -360,5 +360,35 @@ func (a *Agent) take(ctx context.Context, m *messaging.Message) (any, error) {
 
 // Why tells who wants a flow of a bridge, and why. It is for when [Agent.Run] has returned.
 func (a *Agent) Why(bridge string, k openflow.Key) (owner world.Object, reason string, ok bool) {
-	return a.core.Look(time.Now()).Why(bridge, k)
+	return a.core.Look(time.Now()).Dataplane.Owner(bridge, k)
+}
+
+// takePushes takes waiting messages, but not for longer than pushSlice.
+func (a *Agent) takePushes() {
+	now := time.Now()
+	for until := now.Add(pushSlice); now.Before(until); now = time.Now() {
+		m := a.pushes.next()
+		if m == nil {
+			break
+		}
+		e := effect.Message{Message: m}
+		a.core.Take(now, e)
+		a.cfg.tape.took(now, e)
+	}
+	rest := pushRest
+	if now.Sub(a.core.Look(now).LastPlug()) < plugWindow && a.pushes.len() >= floodFrom {
+		rest = pushRestPlug
+	}
+	a.pushes.rest(rest)
+}
+
+// brokerEvents is what the broker's client reports to.
+func (a *Agent) brokerEvents(e messaging.Event) {
+	if d, ok := e.(messaging.Dropped); ok {
+		if a.pushes.drops.put(d) {
+			a.inbox.put(effect.Dropped{})
+		}
+		return
+	}
+	a.inbox.put(effect.Broker{Event: e})
 }

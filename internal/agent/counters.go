@@ -12,15 +12,15 @@ import (
 // countersTime bounds how long who asks about ports waits for their counters.
 const countersTime = 2 * time.Second
 
-// counters reads the interfaces' counters, beside the loop. Without an answer there are none: nobody is kept from looking at
+// readCounters reads the interfaces' counters, beside the loop. Without an answer there are none: nobody is kept from looking at
 // ports because the database is away.
-func (a *Agent) counters(ctx context.Context) func(name string) *inspect.Counters {
-	if a.cfg.Statistics == nil {
+func readCounters(ctx context.Context, read func(context.Context) (map[string]map[string]int, error)) func(name string) *inspect.Counters {
+	if read == nil {
 		return func(string) *inspect.Counters { return nil }
 	}
 	ctx, cancel := context.WithTimeout(ctx, countersTime)
 	defer cancel()
-	all, _ := a.cfg.Statistics(ctx)
+	all, _ := read(ctx)
 	return func(name string) *inspect.Counters {
 		s := all[name]
 		if s == nil {

@@ -48,9 +48,9 @@ func watchAgent(a *Agent, before *watched) *watched {
 		}
 		say(v.Unsaved() && !restless(a), "the snapshot")
 		for _, name := range a.world().Bridges() {
-			say(v.Dataplane().Bridge(name).FoundMeters > 0, "meters that were found on "+name)
+			say(v.Dataplane.Bridge(name).FoundMeters > 0, "meters that were found on "+name)
 		}
-		for _, e := range v.Extensions() {
+		for _, e := range v.Extensions {
 			for _, call := range e.Calls() {
 				say(true, "call "+call.Key.String())
 			}
@@ -76,7 +76,7 @@ func watchAgent(a *Agent, before *watched) *watched {
 
 // restless says whether something changes all the time, so that the snapshot never is what is known now.
 func restless(a *Agent) bool {
-	return slices.ContainsFunc(a.view().Extensions(), func(e extension.Member) bool { return e.Name() == "extra" })
+	return slices.ContainsFunc(a.view().Extensions, func(e extension.Member) bool { return e.Name() == "extra" })
 }
 
 func (w *watched) atRest() (bool, []string) {

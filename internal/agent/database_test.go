@@ -150,7 +150,7 @@ func TestTheDatabaseComesBack(t *testing.T) {
 					}
 					wait(2 * time.Minute)
 					if !a.open(gate.Complete) {
-						t.Errorf("not in sync: %v", a.view().Status().Reasons)
+						t.Errorf("not in sync: %v", a.view().AgentStatus().Reasons)
 					}
 				})
 			})

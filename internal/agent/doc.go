@@ -7,7 +7,7 @@
 // timers, and the outcome of work that was started. What takes time, such as an RPC call, runs beside the loop and comes
 // back as an event; the loop itself never waits for the outside.
 //
-// agent.go has the loop; mailbox.go and pushes.go hold events until it takes them; inspect.go answers questions about the agent, from copies that the
+// agent.go has the loop; boxes.go holds events until it takes them; inspect.go answers questions about the agent, from copies that the
 // loop takes; report.go has the part of the state report that follows from options.
 //
 // Start with [Agent.Run].

@@ -104,7 +104,7 @@ func (h *driftHost) apply(mods ...openflow.FlowMod) {
 // repairs are the flows that were repaired so far.
 func (h *driftHost) repairs() (n uint64) {
 	h.t.Helper()
-	if err := h.agent.ask(h.t.Context(), func(v core.View) { n = v.Dataplane().Bridge("br-int").Repaired }); err != nil {
+	if err := h.agent.ask(h.t.Context(), func(v core.View) { n = v.Dataplane.Bridge("br-int").Repaired }); err != nil {
 		h.t.Fatal(err)
 	}
 	return n
@@ -316,7 +316,7 @@ func TestLostReports(t *testing.T) {
 		if len(h.differs()) != 1 {
 			t.Errorf("repaired before it can be known: %v", h.differs())
 		}
-		if err := h.agent.ask(h.t.Context(), func(v core.View) { v.Dataplane().EventsLost("br-int") }); err != nil {
+		if err := h.agent.ask(h.t.Context(), func(v core.View) { v.Dataplane.EventsLost("br-int") }); err != nil {
 			t.Fatal(err)
 		}
 		h.agent.inbox.put(effect.FlowsChanged{Bridge: "br-int"}) // of no connection: it only wakes the loop

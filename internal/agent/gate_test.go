@@ -31,11 +31,11 @@ func watchGate(t *testing.T, a *Agent) {
 			return
 		}
 		v := a.view()
-		syncedAt, wakeAt, swept := v.SyncedAt(), v.Wake(), v.Dataplane().Pruned()
+		syncedAt, wakeAt, swept := v.SyncedAt(), v.NextStep(), v.Dataplane.Pruned()
 		facts := v.Facts(gate.All)
 		before, all := inSyncBefore(facts), gate.Blockers(facts)
 		pruned, complete := a.open(gate.Prune), a.open(gate.Complete)
-		if v.SyncedAt() != syncedAt || v.Wake() != wakeAt || v.Dataplane().Pruned() != swept {
+		if v.SyncedAt() != syncedAt || v.NextStep() != wakeAt || v.Dataplane.Pruned() != swept {
 			t.Error("collecting facts writes")
 		}
 		if pruned && !before {

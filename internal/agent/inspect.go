@@ -58,7 +58,7 @@ func (a *Agent) Alive(ctx context.Context) error { return a.ask(ctx, func(core.V
 // Status implements [inspect.Source].
 func (a *Agent) Status(ctx context.Context) (inspect.Status, error) {
 	var s inspect.Status
-	if err := a.ask(ctx, func(v core.View) { s = v.Status(); a.turns.add(&s.Totals) }); err != nil {
+	if err := a.ask(ctx, func(v core.View) { s = v.AgentStatus(); a.turns.add(&s.Totals) }); err != nil {
 		return inspect.Status{}, err
 	}
 	s.PID, s.Errors = os.Getpid(), a.recorder.LastWarnings()
@@ -68,7 +68,7 @@ func (a *Agent) Status(ctx context.Context) (inspect.Status, error) {
 
 // Bridges implements [inspect.Source].
 func (a *Agent) Bridges(ctx context.Context) (list []inspect.Bridge, err error) {
-	err = a.ask(ctx, func(v core.View) { list = v.Bridges() })
+	err = a.ask(ctx, func(v core.View) { list = v.AllBridges() })
 	return list, err
 }
 
@@ -90,7 +90,7 @@ func (a *Agent) inSteps(ctx context.Context, items []string, step int, look func
 // Flows implements [inspect.Source].
 func (a *Agent) Flows(ctx context.Context, bridge string) ([]inspect.Flow, error) {
 	var names []string
-	if err := a.ask(ctx, func(v core.View) { names = v.World().Bridges() }); err != nil {
+	if err := a.ask(ctx, func(v core.View) { names = v.World.Bridges() }); err != nil {
 		return nil, err
 	}
 	out := []inspect.Flow{}
@@ -116,7 +116,7 @@ func (a *Agent) Flows(ctx context.Context, bridge string) ([]inspect.Flow, error
 func (a *Agent) flowsOf(ctx context.Context, name string) ([]delta.Known, error) {
 	var next func() (delta.Known, bool)
 	var stop func()
-	if err := a.ask(ctx, func(v core.View) { next, stop = iter.Pull(v.Known(name)) }); err != nil {
+	if err := a.ask(ctx, func(v core.View) { next, stop = iter.Pull(v.Dataplane.Known(name)) }); err != nil {
 		return nil, err
 	}
 	// A range that has not been finished is ended between questions, never beside one: ask has returned.
@@ -153,19 +153,19 @@ func (a *Agent) Events(context.Context) ([]inspect.Event, error) { return a.reco
 // Ports implements [inspect.Source].
 func (a *Agent) Ports(ctx context.Context) ([]inspect.Port, error) {
 	var ids []string
-	if err := a.ask(ctx, func(v core.View) { ids = v.World().PortIDs() }); err != nil {
+	if err := a.ask(ctx, func(v core.View) { ids = v.World.PortIDs() }); err != nil {
 		return nil, err
 	}
 	copies := make([]core.PortCopy, 0, len(ids))
 	err := a.inSteps(ctx, ids, portsPerStep, func(v core.View, id string) {
-		if p := v.World().Port(id); p != nil {
-			copies = append(copies, v.Port(p))
+		if p := v.World.Port(id); p != nil {
+			copies = append(copies, v.CopyPort(p))
 		}
 	})
 	if err != nil {
 		return nil, err
 	}
-	counters := a.counters(ctx)
+	counters := readCounters(ctx, a.cfg.Statistics)
 	out := make([]inspect.Port, len(copies))
 	for i := range copies {
 		out[i] = copies[i].Document()

@@ -18,7 +18,7 @@ import (
 func (a *Agent) segments(ctx context.Context, look func(core.View, *world.Segment)) error {
 	var keys []string
 	err := a.ask(ctx, func(v core.View) {
-		for _, s := range v.World().Segments.All() {
+		for _, s := range v.World.Segments.All() {
 			keys = append(keys, s.Key.String())
 		}
 	})
@@ -27,7 +27,7 @@ func (a *Agent) segments(ctx context.Context, look func(core.View, *world.Segmen
 	}
 	return a.inSteps(ctx, keys, segmentsPerStep, func(v core.View, text string) {
 		key, _ := world.ParseSegmentKey(text)
-		if s := v.World().Segments.Get(key); s != nil {
+		if s := v.World.Segments.Get(key); s != nil {
 			look(v, s)
 		}
 	})
@@ -46,7 +46,7 @@ func (a *Agent) Networks(ctx context.Context) ([]inspect.Network, error) {
 			Stations: s.StationCount(),
 		}}
 		if s.Tunnelled() {
-			f.to = v.World().Tunnels.FloodTo(s)
+			f.to = v.World.Tunnels.FloodTo(s)
 		}
 		all = append(all, f)
 	})
@@ -93,7 +93,7 @@ func (a *Agent) Tunnels(ctx context.Context) ([]inspect.Tunnel, error) {
 	}
 	var all []copied
 	err = a.ask(ctx, func(v core.View) {
-		w := v.World()
+		w := v.World
 		for _, e := range w.Tunnels.WantedEndpoints() {
 			c := copied{endpoint: e, name: w.TunnelName(e)}
 			if i := w.View.InterfaceByName(c.name); i != nil {
@@ -102,7 +102,7 @@ func (a *Agent) Tunnels(ctx context.Context) ([]inspect.Tunnel, error) {
 			all = append(all, c)
 		}
 	})
-	counters := a.counters(ctx)
+	counters := readCounters(ctx, a.cfg.Statistics)
 	out := make([]inspect.Tunnel, len(all))
 	for i, c := range all {
 		e := c.endpoint
@@ -124,12 +124,12 @@ func (a *Agent) Tunnels(ctx context.Context) ([]inspect.Tunnel, error) {
 // Groups implements [inspect.Source].
 func (a *Agent) Groups(ctx context.Context) ([]inspect.Group, error) {
 	var ids []string
-	if err := a.ask(ctx, func(v core.View) { ids = v.World().Groups.IDs() }); err != nil {
+	if err := a.ask(ctx, func(v core.View) { ids = v.World.Groups.IDs() }); err != nil {
 		return nil, err
 	}
 	var known []world.KnownGroup
 	err := a.inSteps(ctx, ids, groupsPerStep, func(v core.View, id string) {
-		if g, ok := v.World().Groups.KnownGroup(id); ok {
+		if g, ok := v.World.Groups.KnownGroup(id); ok {
 			known = append(known, g)
 		}
 	})

@@ -143,7 +143,7 @@ func BenchmarkFlowsStep(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	d := a.view().Dataplane()
+	d := a.view().Dataplane
 	var have []openflow.Entry
 	for i := range flows {
 		f, err := openflow.ParseFlow(fmt.Sprintf("table=82,priority=70,tcp,reg5=0x%x,nw_src=10.%d.%d.0/24,tp_dst=80,actions=output:%d", i%200+1, i/200%256, i/51200, i%200+1))

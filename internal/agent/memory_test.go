@@ -41,7 +41,7 @@ func TestAFullDisk(t *testing.T) {
 		if n := strings.Count(log.String(), "snapshot not written"); n != 1 {
 			t.Errorf("%d lines, want 1:\n%s", n, log)
 		}
-		if p := a.view().Port(a.world().Port("A")); p.Document().Reported != "up" {
+		if p := a.view().CopyPort(a.world().Port("A")); p.Document().Reported != "up" {
 			t.Errorf("a port plugged in meanwhile is not up:\n%s", log)
 		}
 		if err := os.Remove(dir); err != nil {

@@ -72,7 +72,7 @@ func TestTunnelsAndNetworks(t *testing.T) {
 // TestBridgeViews: role, network and datapath of each bridge.
 func TestBridgeViews(t *testing.T) {
 	a := tunnelHost(t, true)
-	a.view().Dataplane().Linked("br-tun", nil, errors.New("refused"), time.Now())
+	a.view().Dataplane.Linked("br-tun", nil, errors.New("refused"), time.Now())
 	list, err := withLoop(t, a, a.Bridges)
 	if err != nil || len(list) != 3 {
 		t.Fatalf("%+v, %v", list, err)

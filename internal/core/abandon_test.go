@@ -158,7 +158,7 @@ func TestMessagesThatWereLost(t *testing.T) {
 		if wait := time.Until(a.resyncing.at); wait < 10*time.Second {
 			t.Errorf("checked after %v, although it goes on", wait)
 		}
-		time.Sleep(time.Until(a.resyncing.losses[struct{}{}].At) + peace + 1)
+		time.Sleep(time.Until(a.resyncing.losses[struct{}{}].At) + pace.Calm + 1)
 		a.turn.at = time.Now()
 		a.resyncing.lost()
 		if n := a.resyncing.losses[struct{}{}].Failed; n != 1 {
@@ -198,7 +198,7 @@ func tunnelHost(t *testing.T, l2population bool) *host {
 func TestReasonsAndProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := tunnelHost(t, true)
-		reasons := func() []string { s := a.Look(time.Now()).Status(); return s.Reasons }
+		reasons := func() []string { s := a.Look(time.Now()).AgentStatus(); return s.Reasons }
 		say := func(part string, want bool) {
 			t.Helper()
 			if got := reasons(); hasPart(got, part) != want {
@@ -207,7 +207,7 @@ func TestReasonsAndProgress(t *testing.T) {
 		}
 		waits := func(part string, want bool) { // of anything, not only of being in sync
 			t.Helper()
-			if got, _ := gate.Details(gate.Blockers(a.facts(time.Now(), gate.All)), gate.All); hasPart(got, part) != want {
+			if got, _ := gate.Details(gate.Blockers(a.Look(time.Now()).Facts(gate.All)), gate.All); hasPart(got, part) != want {
 				t.Errorf("waits for %q in %q: %v", part, got, !want)
 			}
 		}
@@ -307,7 +307,7 @@ func TestReasonsAndProgress(t *testing.T) {
 		if !a.open(gate.Idle) {
 			t.Error("not idle at the end")
 		}
-		if owner, _, ok := a.Look(time.Now()).Why("br-none", someFlow(t).Key()); ok || owner != (world.Object{}) {
+		if owner, _, ok := a.dataplane.Owner("br-none", someFlow(t).Key()); ok || owner != (world.Object{}) {
 			t.Error("a bridge that is not ours has a reason")
 		}
 	})

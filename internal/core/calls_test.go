@@ -41,7 +41,7 @@ func TestCallsOfExtensions(t *testing.T) {
 		t.Helper()
 		a.turn.begin(now)
 		a.extensions.startCalls(now)
-		if got := len(a.turn.take()); got != want {
+		if got := len(a.turn.take().Do); got != want {
 			t.Errorf("%d calls, want %d", got, want)
 		}
 	}

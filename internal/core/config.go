@@ -53,3 +53,18 @@ type Saved struct {
 	Memory  *world.Memory
 	Written time.Time // zero: it is of no file
 }
+
+// room is what every part of the core is given: the options, the step that is being taken, the log, and the world. A part has its own state
+// beside it, and knows no part that is not handed to it.
+type room struct {
+	cfg *Config
+	*turn
+	log   *journal
+	world *world.World
+}
+
+func newRoom(cfg *Config, now time.Time) room {
+	r := room{cfg: cfg, turn: &turn{at: now}, world: world.New(cfg.World)}
+	r.log = &journal{Logger: cfg.Log, turn: r.turn, recorder: cfg.Recorder, every: repeatEvery, last: map[string]map[string]time.Time{}}
+	return r
+}

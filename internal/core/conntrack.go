@@ -116,13 +116,6 @@ func (t *tracking) zonesFlushed(flushed []uint16, errs []error, now time.Time) {
 	}
 }
 
-// linked takes that a bridge is connected or not: its switch may have been restarted.
-func (t *tracking) linked(up bool) {
-	if up {
-		t.limits.Changed()
-	}
-}
-
 // applied takes the outcome of a round of changes.
 func (t *tracking) applied(r *dataplane.Round, now time.Time) {
 	t.zonesFlushed(r.Flush, r.FlushErrs, now)
@@ -134,13 +127,6 @@ func (t *tracking) applied(r *dataplane.Round, now time.Time) {
 		if b.Err != nil || b.Withheld {
 			t.Withheld(b.Zones)
 		}
-	}
-}
-
-// abandoned takes that nobody knows what became of a round of changes.
-func (t *tracking) abandoned(r *dataplane.Round) {
-	for _, b := range r.Bundles {
-		t.Withheld(b.Zones)
 	}
 }
 

@@ -151,6 +151,15 @@ func (k *containment) letGo(c culprit) {
 	k.log.Info("object left quarantine", "object", c.String(), "failed", h.failed, "after", k.now().Sub(h.since))
 }
 
+// waits says whether it is too early to try something again.
+func (k *containment) waits(c culprit) bool {
+	waits := k.retries.Waiting(c, k.now())
+	if waits {
+		k.wakeUp(k.retries[c].At)
+	}
+	return waits
+}
+
 // holds says whether what an object wants could not be worked out.
 func (k *containment) holds(o world.Object) bool {
 	return k.held[culprit{object: o}] != nil || k.rows[o]
@@ -158,12 +167,7 @@ func (k *containment) holds(o world.Object) bool {
 
 // blind says whether nothing is known of what something wants.
 func (k *containment) blind() bool {
-	for _, h := range k.held {
-		if h.blind {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(slices.Collect(maps.Values(k.held)), func(h *held) bool { return h.blind })
 }
 
 // inWorld contains what the world works out. A port is let go when it is compiled, too.
@@ -217,15 +221,12 @@ func (k *containment) retryRows(retry func(world.Object) bool) {
 	}
 }
 
-// peace is how long something has to succeed for its failures to be forgotten.
-const peace = time.Minute
-
 // retryHeld tries again what is due: objects are worked out and compiled again. What else is held is tried whenever it comes up, and
 // what is over and did not fail again is let go.
 func (k *containment) retryHeld() {
 	now := k.now()
 	for c, r := range k.retries {
-		if k.held[c] == nil && now.Sub(r.At) > peace {
+		if k.held[c] == nil && now.Sub(r.At) > pace.Calm {
 			k.retries.Forget(c)
 		}
 	}
@@ -234,8 +235,8 @@ func (k *containment) retryHeld() {
 		switch at := k.retries[c].At; {
 		case now.Before(at):
 			k.wakeUp(at)
-		case h.passing && now.Before(at.Add(peace)):
-			k.wakeUp(at.Add(peace))
+		case h.passing && now.Before(at.Add(pace.Calm)):
+			k.wakeUp(at.Add(pace.Calm))
 		case h.passing:
 			k.letGo(c)
 		case c.object.Kind != 0:
@@ -306,12 +307,10 @@ func (k *containment) fallback(o world.Object, err error, at place, wanted bool)
 
 // compiled takes where a port was compiled.
 func (k *containment) compiled(o world.Object, at place) {
-	switch {
-	case o.Kind != world.KindPort:
-	case at == (place{}):
-		delete(k.places, o.ID)
-	default:
-		k.places[o.ID] = at
+	if o.Kind == world.KindPort {
+		if k.places[o.ID] = at; at == (place{}) {
+			delete(k.places, o.ID)
+		}
 	}
 }
 

@@ -21,9 +21,7 @@ func (c *Core) Step(now time.Time, events ...effect.Event) effect.Effects {
 	c.Take(now, events...)
 	c.contained.contain(culprit{name: "registering"}, func() { c.server.register(c.extensions.Set) })
 	c.converge()
-	out := effect.Effects{Do: c.take(), Progress: c.turn.progress, Wake: c.wakeAt}
-	c.turn.progress = nil
-	return out
+	return c.take()
 }
 
 // Last returns what is worth writing down when the agent stops, or nil.
@@ -65,7 +63,11 @@ func (c *Core) converge() {
 		{"removing what is left over", func() { c.bridges.prune(!c.dataplane.Pruned() && c.open(gate.Prune)) }},
 		{"closing the bridge", c.shut},
 		{"remembering", c.remember},
-		{"progress", c.progress},
+		{"progress", func() {
+			if c.cfg.Progress {
+				c.progress = c.Look(c.now()).AgentProgress()
+			}
+		}},
 	} {
 		if !c.contained.contain(culprit{name: s.name}, s.take) {
 			c.pulls.Abandon() // it is not known what of it was asked
@@ -137,7 +139,7 @@ func (c *Core) compile(o world.Object) {
 	}
 	if o.Kind == world.KindPort {
 		c.reports.Changed(o.ID)
-		c.reports.lines.decided(o.ID)
+		c.reports.decided(o.ID)
 	}
 	c.contained.contain(culprit{name: "noting zones"}, func() { c.zones.noteZone(o) })
 }
@@ -170,7 +172,7 @@ func (c *Core) nextRound(now time.Time) *dataplane.Round {
 		}
 	}
 	for _, o := range r.Placed {
-		c.reports.lines.placed(o, now)
+		c.reports.placed(o, now)
 	}
 	return r
 }
@@ -185,11 +187,11 @@ func (c *Core) reportPorts() {
 // noteSynced notes the first moment at which everything has been pulled and reported since the agent started or lost messages. From
 // then on it waits for forwarding entries for a limited time.
 func (c *Core) noteSynced() {
-	if c.dataplane.Pruned() && c.reports.isSynced() && !c.bridges.mustShut() {
+	if c.dataplane.Pruned() && !c.reports.syncedAt.IsZero() && !c.bridges.mustShut() {
 		return // nothing waits for it
 	}
 	fdb := false
-	for _, b := range gate.Blockers(c.facts(c.now(), gate.Complete)) {
+	for _, b := range gate.Blockers(c.Look(c.now()).Facts(gate.Complete)) {
 		if b.Blocks&gate.Complete != 0 && b.Code != gate.FDB {
 			return
 		}
@@ -217,17 +219,4 @@ func (c *Core) save() *effect.Save {
 	m := c.world.Memory()
 	c.extensions.save(m)
 	return &effect.Save{Memory: m, At: c.now()}
-}
-
-// progress works out how far the agent is, for whoever wants to know.
-func (c *Core) progress() {
-	if !c.cfg.Progress {
-		return
-	}
-	blockers := gate.Blockers(c.facts(c.now(), gate.All))
-	p := effect.Progress{Idle: gate.Open(blockers, gate.Idle)}
-	if p.Complete = p.Idle && c.dataplane.Pruned() && !c.bridges.mustShut() && gate.Open(blockers, gate.Complete); !p.Complete {
-		p.Missing, _ = gate.Details(blockers, gate.All)
-	}
-	c.turn.progress = &p
 }

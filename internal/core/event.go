@@ -37,7 +37,7 @@ func (c *Core) receive(e effect.Event) {
 	case effect.ReportDue:
 		c.contained.contain(culprit{name: "reporting the agent's state"}, func() {
 			c.world.Expire(c.now())
-			c.sendReport()
+			c.server.sendReport(c.bridges.up, c.extensions.Set)
 		})
 		return
 	}
@@ -69,7 +69,7 @@ func (c *Core) landed(e effect.Event) {
 	case effect.Applied:
 		c.dataplane.Landed()
 	case effect.Saved:
-		c.memory.landed()
+		c.memory.saving = false
 	default:
 		c.server.landed(e)
 	}
@@ -81,22 +81,20 @@ func (c *Core) event(e effect.Event) {
 	case effect.Message:
 		c.message(e.Message)
 	case effect.Broker:
-		if c.seen.brokerEvent(e.Event) {
-			c.resyncing.soon()
-		}
+		c.resyncing.soon(c.seen.brokerEvent(e.Event))
 	case effect.Dropped:
-		if c.seen.messagesDropped(e) {
-			c.resyncing.soon()
-		}
+		c.resyncing.soon(c.seen.messagesDropped(e))
 	case effect.Registered:
 		if c.server.registered(e) {
-			c.sendReport()
+			c.server.sendReport(c.bridges.up, c.extensions.Set)
 		}
 	case effect.StateReported:
 		c.stateReported(e)
 	case effect.BridgeLinked:
 		c.bridges.linked(e, c.extensions.Set)
-		c.zones.linked(e.Conn != nil)
+		if e.Conn != nil {
+			c.zones.limits.Changed() // of a switch that was restarted
+		}
 	case effect.FlowsRead:
 		c.bridges.read(e.Reading)
 	case effect.FlowsChanged:
@@ -152,7 +150,9 @@ func (c *Core) abandon(e effect.Event) {
 	case effect.FlowsChanged:
 		c.dataplane.EventsLost(e.Bridge)
 	case effect.Applied:
-		c.zones.abandoned(e.Round)
+		for _, b := range e.Round.Bundles {
+			c.zones.Withheld(b.Zones)
+		}
 		c.bridges.act(c.dataplane.Abandoned(e.Round))
 	case effect.Pulled:
 		c.pulls.Done(e.Batch, pull.Result{}, now)
@@ -180,19 +180,10 @@ func (c *Core) heard(err error) {
 	}
 }
 
-// sendReport sends the agent's state, if the switch is there.
-func (c *Core) sendReport() {
-	if c.bridges.up {
-		c.server.sendReport(c.extensions.Set)
-	}
-}
-
 // stateReported takes the outcome of a state report.
 func (c *Core) stateReported(e effect.StateReported) {
 	missed, revived := c.server.reportEnded(e)
-	if missed {
-		c.resyncing.soon()
-	}
+	c.resyncing.soon(missed)
 	if revived { // our queue has kept what was sent meanwhile; had it not, a gap would have told
 		c.reports.refreshNetworks()
 	}
@@ -210,7 +201,7 @@ func (c *Core) switchChanged(b *ovsdb.Batch) {
 	c.extensions.OnRows(b)
 	if c.bridges.connected() {
 		c.seen.warnOfSwitch()
-		c.sendReport()
+		c.server.sendReport(c.bridges.up, c.extensions.Set)
 	}
 }
 
@@ -225,7 +216,9 @@ func (c *Core) rowsLost(b *ovsdb.Batch) {
 			c.world.View.Apply(b)
 		}
 		c.world.Rebuild()
-		c.extensions.redo()
+		for _, g := range c.extensions.guards {
+			g.owes = true
+		}
 		c.bridges.started, c.bridges.up = true, true
 	})
 }

@@ -41,13 +41,6 @@ func (x *extensions) guards(yield func(int, *guarded) bool) {
 	}
 }
 
-// redo has all extensions work out everything again.
-func (x *extensions) redo() {
-	for _, g := range x.guards {
-		g.owes = true
-	}
-}
-
 // repair has extensions work out everything again that have failed to. It returns those whose questions of before count no more.
 func (x *extensions) repair() (again []pull.Owner) {
 	for i, g := range x.guards {

@@ -54,10 +54,11 @@ func hasFlows(a *host, name string, flows []openflow.Entry) {
 
 // rowsWritten tells an agent that all rows of what has its flows are as wanted.
 func rowsWritten(a *host) {
+	contain := a.dataplane.Contain
 	a.dataplane.Contain = func(world.Object, func()) bool { return true }
 	a.dataplane.Next(dataplane.Input{View: a.world.View, Connected: true, Unflushed: a.zones.unflushedZone}, time.Now())
 	a.dataplane.Landed()
-	a.dataplane.Contain = a.inRows
+	a.dataplane.Contain = contain
 }
 
 func TestAPortThatTheServerPutDownIsReportedAgain(t *testing.T) {

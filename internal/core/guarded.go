@@ -31,10 +31,10 @@ import (
 //
 // It implements all optional interfaces; guard uses those that the extension has.
 type guarded struct {
-	room
 	in        extension.Member
+	world     *world.World
 	contained *containment
-	resync    *resyncing
+	resyncing *resyncing
 
 	owes   bool // everything is to be worked out again
 	missed map[world.Object]bool
@@ -45,7 +45,7 @@ type guarded struct {
 
 // guard returns the extension with each of its interfaces guarded.
 func guard(in extension.Member, k *containment, r *resyncing) extension.Member {
-	g := &guarded{room: k.room, in: in, contained: k, resync: r, missed: map[world.Object]bool{}, parts: map[world.Object]part{}}
+	g := &guarded{in: in, world: k.world, contained: k, resyncing: r, missed: map[world.Object]bool{}, parts: map[world.Object]part{}}
 	out := extension.Member{Extension: g}
 	guardIf(in.PushHandler != nil, &out.PushHandler, extension.PushHandler(g))
 	guardIf(in.CastHandler != nil, &out.CastHandler, extension.CastHandler(g))
@@ -67,14 +67,10 @@ func guardIf[T any](has bool, to *T, g T) {
 	}
 }
 
-// Name implements extension.Extension.
-func (g *guarded) Name() string { return g.in.Name() }
-
-// Kinds implements extension.PushHandler.
+// Name, Kinds and Topics are constants of the extension.
+func (g *guarded) Name() string          { return g.in.Name() }
 func (g *guarded) Kinds() []neutron.Kind { return g.in.PushHandler.Kinds() }
-
-// Topics implements extension.CastHandler.
-func (g *guarded) Topics() []string { return g.in.CastHandler.Topics() }
+func (g *guarded) Topics() []string      { return g.in.CastHandler.Topics() }
 
 // culprit is a method of the extension.
 func (g *guarded) culprit(method string) culprit {
@@ -97,11 +93,7 @@ func (g *guarded) knows(method string, work func()) {
 
 // retry has the extension work out everything again, if it has failed to and it is time. What it was not told meanwhile is asked for.
 func (g *guarded) retry() bool {
-	if !g.owes {
-		return false
-	}
-	if g.contained.retries.Waiting(g.whole(), g.now()) {
-		g.wakeUp(g.contained.retries[g.whole()].At)
+	if !g.owes || g.contained.waits(g.whole()) {
 		return false
 	}
 	g.owes = false
@@ -109,11 +101,10 @@ func (g *guarded) retry() bool {
 	if g.in.RowHandler != nil {
 		g.OnRows(ovsdb.Whole(g.world.View))
 	}
-	g.resync.lost()
+	g.resyncing.lost()
 	return true
 }
 
-// Resolve implements extension.Extension.
 func (g *guarded) Resolve(changed []world.Object) []world.Object {
 	if g.owes {
 		g.miss(changed)
@@ -140,32 +131,26 @@ func (g *guarded) miss(objects []world.Object) {
 	}
 }
 
-// OnRows implements extension.RowHandler.
+// What follows belongs to what the extension works out.
+
 func (g *guarded) OnRows(b *ovsdb.Batch) { g.knows("OnRows", func() { g.in.RowHandler.OnRows(b) }) }
+func (g *guarded) Resync()               { g.knows("Resync", g.in.Resyncer.Resync) }
+func (g *guarded) OnTime(now time.Time)  { g.knows("OnTime", func() { g.in.Timed.OnTime(now) }) }
 
-// Resync implements extension.Resyncer.
-func (g *guarded) Resync() { g.knows("Resync", func() { g.in.Resyncer.Resync() }) }
-
-// Missing implements extension.Puller.
 func (g *guarded) Missing() (out []extension.Item) {
 	g.knows("Missing", func() { out = g.in.Puller.Missing() })
 	return out
 }
 
-// Calls implements extension.Caller.
 func (g *guarded) Calls() (out []extension.Call) {
 	g.knows("Calls", func() { out = g.in.Caller.Calls() })
 	return out
 }
 
-// Deadline implements extension.Timed.
 func (g *guarded) Deadline() (at time.Time) {
 	g.knows("Deadline", func() { at = g.in.Timed.Deadline() })
 	return at
 }
-
-// OnTime implements extension.Timed.
-func (g *guarded) OnTime(now time.Time) { g.knows("OnTime", func() { g.in.Timed.OnTime(now) }) }
 
 // takes runs a method that takes a message. What is lost is asked for.
 func (g *guarded) takes(method string, work func() error) error {
@@ -175,18 +160,16 @@ func (g *guarded) takes(method string, work func() error) error {
 	err := g.contained.try(g.culprit(method), work)
 	if err != nil {
 		g.contained.hold(g.culprit(method), err, "what it missed is asked for").passing = true
-		g.resync.lost()
+		g.resyncing.lost()
 		err = errors.New(err.Error()) // a panic is counted once
 	}
 	return err
 }
 
-// OnPush implements extension.PushHandler.
 func (g *guarded) OnPush(p *neutron.Push) error {
 	return g.takes("OnPush", func() error { return g.in.PushHandler.OnPush(p) })
 }
 
-// OnCast implements extension.CastHandler.
 func (g *guarded) OnCast(method string, args []byte) error {
 	return g.takes("OnCast", func() error { return g.in.CastHandler.OnCast(method, args) })
 }
@@ -204,7 +187,6 @@ func (g *guarded) does(method string, work func() error) error {
 	return err
 }
 
-// OnPulled implements extension.Puller.
 func (g *guarded) OnPulled(kind neutron.Kind, asked []string, found []neutron.Primitive) error {
 	if g.owes {
 		return nil
@@ -212,20 +194,17 @@ func (g *guarded) OnPulled(kind neutron.Kind, asked []string, found []neutron.Pr
 	return g.does("OnPulled", func() error { return g.in.Puller.OnPulled(kind, asked, found) })
 }
 
-// OnCall implements extension.Caller.
 func (g *guarded) OnCall(k extension.Key, result any, err error) {
 	if !g.owes {
 		_ = g.does("OnCall", func() error { g.in.Caller.OnCall(k, result, err); return nil })
 	}
 }
 
-// OnPacket implements extension.PacketHandler.
 func (g *guarded) OnPacket(bridge string, p *openflow.PacketIn) (out []openflow.Message) {
 	_ = g.does("OnPacket", func() error { out = g.in.PacketHandler.OnPacket(bridge, p); return nil })
 	return out
 }
 
-// AddState implements extension.StateReporter.
 func (g *guarded) AddState(c *neutron.Configurations) {
 	_ = g.does("AddState", func() error { g.in.StateReporter.AddState(c); return nil })
 }
@@ -236,12 +215,10 @@ func (g *guarded) Save() any {
 	return g.saved
 }
 
-// Load implements extension.Saver.
 func (g *guarded) Load(data json.RawMessage) error {
 	return g.does("Load", func() error { return g.in.Saver.Load(data) })
 }
 
-// Explain implements extension.Explainer.
 func (g *guarded) Explain(o world.Object) (out []string) {
 	_ = g.does("Explain", func() error { out = g.in.Explainer.Explain(o); return nil })
 	return out
@@ -267,7 +244,6 @@ type flowKey struct {
 
 func keyOf(f pipeline.Flow) flowKey { return flowKey{f.Bridge, f.Entry.Key()} }
 
-// Compile implements extension.Extension.
 func (g *guarded) Compile(o world.Object, want *pipeline.Want) {
 	before := *want
 	g.flows = append(g.flows[:0], want.Flows...)
@@ -280,7 +256,7 @@ func (g *guarded) Compile(o world.Object, want *pipeline.Want) {
 			g.contained.letGo(c)
 			return
 		}
-		g.log.repeat(slog.LevelError, "extension cannot compile the object, keeping its last flows", "extension", g.Name(), "object", o.String(), "err", err)
+		g.contained.log.repeat(slog.LevelError, "extension cannot compile the object, keeping its last flows", "extension", g.Name(), "object", o.String(), "err", err)
 	}
 	*want = before
 	want.Flows = slices.Clone(g.flows)

@@ -115,8 +115,9 @@ func TestGuardsWaitForTheRow(t *testing.T) {
 		}
 		a.bridges.up = true
 		// Its rows cannot be worked out.
+		contain := a.dataplane.Contain
 		a.dataplane.Contain = func(o world.Object, work func()) bool {
-			return a.inRows(o, func() {
+			return contain(o, func() {
 				if work(); o == port("p0") {
 					panic("injected")
 				}
@@ -125,7 +126,7 @@ func TestGuardsWaitForTheRow(t *testing.T) {
 		if got := sent(t, a, rowsOf{}); got["p0"] != 0 {
 			t.Errorf("%d flows of p0 changed though its rows are not known", got["p0"])
 		}
-		a.dataplane.Contain = a.inRows
+		a.dataplane.Contain = contain
 		a.contained.retryRows(a.dataplane.RetryRows)
 		time.Sleep(time.Minute)
 		if got := sent(t, a, rowsOf{}); got["p0"] < 20 {
@@ -182,7 +183,7 @@ func TestAPortWaitsForItsZone(t *testing.T) {
 		if n := len(ct.calls); n < 5 || n > 30 {
 			t.Errorf("tried %d times in 100 s", n)
 		}
-		if s := a.Look(time.Now()).Status(); !slices.ContainsFunc(s.Reasons, func(r string) bool { return strings.Contains(r, "zone 1 was not flushed") }) {
+		if s := a.Look(time.Now()).AgentStatus(); !slices.ContainsFunc(s.Reasons, func(r string) bool { return strings.Contains(r, "zone 1 was not flushed") }) {
 			t.Errorf("status does not say what the ports wait for: %q", s.Reasons)
 		}
 		ct.broken = false

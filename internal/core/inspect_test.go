@@ -24,13 +24,13 @@ func TestInSync(t *testing.T) {
 	a.bridges.started, a.bridges.up = true, true
 	a.world.Switch(batch)
 	settle(t, a)
-	if a.open(gate.Complete) || a.Look(time.Now()).Status().InSync {
+	if a.open(gate.Complete) || a.Look(time.Now()).AgentStatus().InSync {
 		t.Error("in sync before anything is in place")
 	}
 	obeyed(a)
 	settle(t, a)
 	rowsWritten(a) // there is no database to write the rows of the bridge to
-	if s := a.Look(time.Now()).Status(); !a.open(gate.Complete) || !s.InSync || s.Totals.Wired.Count != 2 {
+	if s := a.Look(time.Now()).AgentStatus(); !a.open(gate.Complete) || !s.InSync || s.Totals.Wired.Count != 2 {
 		t.Errorf("in sync: %v; status %+v", a.open(gate.Complete), s)
 	}
 	all := shownFlows(a)
@@ -73,7 +73,7 @@ func TestInSync(t *testing.T) {
 		{Event: openflow.FlowDeleted, Entry: wanted[0]}, {Event: openflow.FlowModified, Entry: wrong}, {Event: openflow.FlowAdded, Entry: foreign},
 		{Event: openflow.FlowAdded, Entry: learned},
 	}, false, time.Now())
-	b := a.Look(time.Now()).Bridges()[0]
+	b := a.Look(time.Now()).AllBridges()[0]
 	if b.Pending != 2 || b.Foreign != 1 || b.Repaired != 2 || b.Wanted != len(wanted) || b.Present != len(wanted)+1 {
 		t.Errorf("bridge %+v", b)
 	}

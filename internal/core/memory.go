@@ -52,9 +52,6 @@ func (m *memory) keep(inSync bool) bool {
 	return inSync
 }
 
-// landed takes that nothing is being written any more.
-func (m *memory) landed() { m.saving = false }
-
 // saved takes the outcome.
 func (m *memory) saved(e effect.Saved) {
 	if e.Err != nil {

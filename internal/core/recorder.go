@@ -5,6 +5,7 @@ package core
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -21,7 +22,7 @@ type Recorder struct {
 	next     int
 	seq      uint64
 	warnings []note
-	logged   [3]uint64 // lines of the log by level: info, warning, error
+	logged   [4]uint64 // entries by level
 }
 
 const (
@@ -71,6 +72,7 @@ func (k kind) String() string {
 func (r *Recorder) put(n note) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.logged[n.level]++
 	if len(r.ring) > 0 {
 		last := &r.ring[(r.next+len(r.ring)-1)%len(r.ring)]
 		if last.kind == n.kind && last.what == n.what && last.subject == n.subject && last.detail == n.detail && last.level == n.level {
@@ -116,7 +118,7 @@ func (r *Recorder) LastWarnings() []inspect.Event {
 func (r *Recorder) Lines() (warnings, errs uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.logged[1], r.logged[2]
+	return r.logged[2], r.logged[3]
 }
 
 func inWords(notes []note) []inspect.Event {
@@ -190,9 +192,6 @@ func (h recording) Handle(ctx context.Context, rec slog.Record) error {
 		})
 		n.detail = string(detail)
 		h.to.put(n)
-		h.to.mu.Lock()
-		h.to.logged[n.level-1]++
-		h.to.mu.Unlock()
 	}
 	if !h.Handler.Enabled(ctx, rec.Level) {
 		return nil
@@ -205,14 +204,60 @@ func (h recording) Enabled(ctx context.Context, l slog.Level) bool {
 	return l >= slog.LevelInfo || h.Handler.Enabled(ctx, l)
 }
 
-// WithAttrs and WithGroup keep the recorder; nothing in the agent uses them.
-
-// WithAttrs implements slog.Handler.
+// WithAttrs and WithGroup implement slog.Handler. They keep the recorder; nothing in the agent uses them.
 func (h recording) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return recording{h.Handler.WithAttrs(attrs), h.to}
 }
 
-// WithGroup implements slog.Handler.
 func (h recording) WithGroup(name string) slog.Handler {
 	return recording{h.Handler.WithGroup(name), h.to}
+}
+
+// repeatEvery is how often a condition that lasts is logged again.
+const repeatEvery = 10 * time.Minute
+
+// journal writes the log and the recorder. It keeps a condition that lasts, such as a broker that is away, from filling the log: a message is
+// written when it comes up, when it has a reason that it did not have before, and every so often while it lasts.
+type journal struct {
+	*slog.Logger
+	turn     *turn
+	recorder *Recorder
+	every    time.Duration
+	last     map[string]map[string]time.Time // by message and reason
+}
+
+// maxReasons bounds the memory, and the lines: a peer can make up a new reason with every message. Reasons beyond so many
+// count as one.
+const maxReasons = 50
+
+// repeat logs a condition that may last.
+func (j *journal) repeat(level slog.Level, msg string, args ...any) {
+	reasons := j.last[msg]
+	if reasons == nil {
+		reasons = map[string]time.Time{}
+		j.last[msg] = reasons
+	}
+	reason, now := slog.GroupValue(argsToAttrs(args)...).String(), j.turn.now()
+	if _, known := reasons[reason]; !known && len(reasons) >= maxReasons {
+		maps.DeleteFunc(reasons, func(_ string, at time.Time) bool { return now.Sub(at) >= j.every })
+		if len(reasons) >= maxReasons {
+			reason = "other"
+		}
+	}
+	if at, ok := reasons[reason]; ok && now.Sub(at) < j.every {
+		return
+	}
+	reasons[reason] = now
+	j.Log(context.Background(), level, msg, args...) //nolint:sloglint // the messages of our callers are constants
+}
+
+func argsToAttrs(args []any) []slog.Attr { return slog.Group("", args...).Value.Group() }
+
+// forget ends a condition: should it come up again, it is news.
+func (j *journal) forget(msg string) { delete(j.last, msg) }
+
+// note puts an entry into the recorder.
+func (j *journal) note(n note) {
+	n.at = j.turn.now().UnixNano()
+	j.recorder.put(n)
 }

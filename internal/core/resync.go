@@ -28,9 +28,9 @@ type resyncing struct {
 // seconds in which what was missed has to be in place.
 const spread = 2 * time.Second
 
-// soon has everything checked, after something may have been missed.
-func (r *resyncing) soon() {
-	if r.at.IsZero() {
+// soon has everything checked, if something may have been missed.
+func (r *resyncing) soon(missed bool) {
+	if missed && r.at.IsZero() {
 		r.at = r.now().Add(time.Duration(r.rnd.Int64N(int64(spread))))
 		r.wakeUp(r.at)
 	}
@@ -39,7 +39,7 @@ func (r *resyncing) soon() {
 // lost takes that a message was lost: everything is checked, ever more rarely if that goes on.
 func (r *resyncing) lost() {
 	now := r.now()
-	if last, ok := r.losses[struct{}{}]; ok && now.Sub(last.At) > peace {
+	if last, ok := r.losses[struct{}{}]; ok && now.Sub(last.At) > pace.Calm {
 		r.losses.Forget(struct{}{})
 	}
 	r.losses.Fail(struct{}{}, now)

@@ -54,7 +54,7 @@ func TestConditionsThatLast(t *testing.T) {
 		var buf logBuffer
 		lines := func() int { return strings.Count(buf.String(), "\n") }
 		step := &turn{}
-		r := journal{Logger: slog.New(slog.NewTextHandler(&buf, nil)), turn: step, every: time.Minute}
+		r := journal{Logger: slog.New(slog.NewTextHandler(&buf, nil)), turn: step, every: time.Minute, last: map[string]map[string]time.Time{}}
 		say := func(msg, reason string, want int) {
 			t.Helper()
 			before := lines()
@@ -122,9 +122,9 @@ func TestAnswersAboutPorts(t *testing.T) {
 	// What can be read counts, also beside what cannot.
 	b = ask()
 	p0 := neutron.Port{ID: b.IDs[0]}
-	a.reports.lines.of[b.IDs[0]] = &timeline{}
+	a.reports.of[b.IDs[0]] = &timeline{}
 	a.event(effect.Pulled{Batch: b, Reply: effect.Reply{Ports: []neutron.Port{p0}, Unread: b.IDs}, Err: errors.New("cannot be read")})
-	if a.reports.lines.of[b.IDs[0]].answered.IsZero() || !a.world.Port(b.IDs[0]).Answered || a.world.Port(b.IDs[1]).Answered || a.pulls.Stats(pull.Ports).Failing != 1 {
+	if a.reports.of[b.IDs[0]].answered.IsZero() || !a.world.Port(b.IDs[0]).Answered || a.world.Port(b.IDs[1]).Answered || a.pulls.Stats(pull.Ports).Failing != 1 {
 		t.Errorf("%+v, %+v", a.world.Port(b.IDs[0]), a.pulls.Stats(pull.Ports))
 	}
 }
@@ -216,12 +216,12 @@ func TestAResyncAsksForEverything(t *testing.T) {
 		if !a.dataplane.Pruned() || a.resyncing.count != 0 {
 			t.Error("begun without a reason")
 		}
-		a.resyncing.soon()
+		a.resyncing.soon(true)
 		at := a.resyncing.at
 		if time.Until(at) > spread || !a.wakeAt.Equal(at) {
 			t.Errorf("begins in %v, wakes in %v", time.Until(at), time.Until(a.wakeAt))
 		}
-		if a.resyncing.soon(); !a.resyncing.at.Equal(at) {
+		if a.resyncing.soon(true); !a.resyncing.at.Equal(at) {
 			t.Error("put off")
 		}
 		time.Sleep(time.Until(at))

@@ -3,15 +3,18 @@
 package core
 
 import (
+	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/effect"
 	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/pace"
+	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
 
 // server is where the agent stands with neutron-server: the search for one, the state reports, and the server's database.
@@ -53,8 +56,8 @@ type registration struct {
 // again has a server searched for anew.
 func (r *registration) again(now time.Time) { *r = registration{at: now.Add(alivePause)} }
 
-// failed returns nothing before a pause. Pauses grow and are jittered, because after an outage every host of the region searches.
-func (r *registration) failed(now time.Time, jitter float64) {
+// wait returns nothing before a pause. Pauses grow and are jittered, because after an outage every host of the region searches.
+func (r *registration) wait(now time.Time, jitter float64) {
 	r.pause = max(r.pause, alivePause)
 	r.at = now.Add(time.Duration((0.5 + jitter) * float64(r.pause)))
 	r.pause = min(2*r.pause, aliveMax)
@@ -84,7 +87,7 @@ func (s *server) registered(e effect.Registered) bool {
 	const noAnswer = "neutron-server does not answer, retrying"
 	if e.Err != nil {
 		s.log.repeat(slog.LevelWarn, noAnswer, "err", e.Err)
-		s.registration.failed(s.now(), s.rnd.Float64())
+		s.registration.wait(s.now(), s.rnd.Float64())
 		return false
 	}
 	s.log.forget(noAnswer)
@@ -129,11 +132,11 @@ type reporting struct {
 	since    time.Time
 }
 
-// sendReport sends the agent's state, if the server is known. It is called while the switch is in sight.
+// sendReport sends the agent's state, if there is a true one to send: the server is known and the switch is in sight.
 // While the switch's database is away the server hears nothing, and after its agent_down_time it takes the host for
 // what it is: one on which nothing can be wired.
-func (s *server) sendReport(set extension.Set) {
-	if s.cfg.ReportInterval == 0 || !s.known() || s.report.inFlight {
+func (s *server) sendReport(switchUp bool, set extension.Set) {
+	if s.cfg.ReportInterval == 0 || !s.known() || !switchUp || s.report.inFlight {
 		return
 	}
 	state := neutron.AgentState{
@@ -178,4 +181,59 @@ func (s *server) reportEnded(e effect.StateReported) (missed, revived bool) {
 		return unheard, true
 	}
 	return unheard, false
+}
+
+// While the server has no database every question fails at once. A report does not: the server tries it again itself, with pauses that
+// grow to ten seconds, and says nothing meanwhile, also when the database is back. So nothing is asked or told while the breaker is
+// open, but for one question at a time that is to find out; and a report that was made before is given up when the database is back,
+// and made again. The same question is asked when a report takes long.
+
+// longReport is when a report takes long enough to wonder. A server that has much to do takes longer than that for many ports;
+// it is then asked ever more rarely.
+const longReport = 10 * time.Second
+
+// What the log says.
+const (
+	noDatabase  = "neutron-server has no database connection, pausing RPC"
+	hasDatabase = "neutron-server has its database connection again, resuming RPC"
+)
+
+// heard takes what the outcome of any question says about the database, and returns whether that is back.
+func (s *server) heard(err error) (back bool) {
+	now := s.now()
+	switch {
+	case errors.Is(err, messaging.Class("DBConnectionError")):
+		s.database.Observe(err, now)
+		s.log.repeat(slog.LevelWarn, noDatabase, "err", err)
+	case err != nil:
+	case s.database.Observe(nil, now):
+		s.log.repeat(slog.LevelInfo, hasDatabase)
+		return true
+	case s.database.Calm(now):
+		s.log.forget(noDatabase)
+		s.log.forget(hasDatabase)
+	}
+	return false
+}
+
+// askDatabase asks whether the server has its database, while that is away or a report takes long.
+func (s *server) askDatabase(reporting bool) {
+	if !s.known() || !s.database.Open() && !reporting {
+		return
+	}
+	if !s.database.Probe(s.now()) {
+		s.wakeUp(s.database.Deadline())
+		return
+	}
+	s.start(effect.AskDatabase{Versions: s.versions})
+}
+
+// reportBegins says when to wonder about a report that is not answered.
+func (s *server) reportBegins() { s.database.Watch(longReport, s.now()) }
+
+// refused says whether the server stumbles over what was asked. Without its database it stumbles over everything, and for no
+// reason of ours.
+func refused(err error) bool {
+	var remote *messaging.RemoteError
+	return errors.As(err, &remote) && !strings.HasPrefix(remote.Class, "DB")
 }

@@ -127,7 +127,7 @@ func TestTimelineOfAPort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := obeying(t, nil)
 		now := time.Now()
-		l := a.reports.lines.of["p0"]
+		l := a.reports.of["p0"]
 		l.answered, l.applied = time.Time{}, time.Time{}
 		claimed := func(id string, now time.Time) report.Claim {
 			c := a.reports.claim(id)
@@ -151,12 +151,12 @@ func TestTimelineOfAPort(t *testing.T) {
 		}
 		// markApplied records it as well, for ports that were answered.
 		l.applied = time.Time{}
-		a.reports.lines.placed(world.Object{Kind: world.KindBridge, ID: "p0"}, later)
+		a.reports.placed(world.Object{Kind: world.KindBridge, ID: "p0"}, later)
 		if !l.applied.IsZero() {
 			t.Error("a bridge was taken for a port")
 		}
-		a.reports.lines.placed(port("p0"), later)
-		a.reports.lines.placed(port("p0"), later.Add(time.Second))
+		a.reports.placed(port("p0"), later)
+		a.reports.placed(port("p0"), later.Add(time.Second))
 		if !l.applied.Equal(later) {
 			t.Errorf("%+v", l)
 		}
@@ -167,8 +167,8 @@ func TestTimelineOfAPort(t *testing.T) {
 		}
 		// A port that is reported up once more has a timeline of its own, which begins once.
 		l.plugged, l.state = now.Add(-time.Second), "as recorded"
-		a.reports.lines.restart("p0", later)
-		a.reports.lines.restart("p0", later.Add(time.Second))
+		a.reports.restart("p0", later)
+		a.reports.restart("p0", later.Add(time.Second))
 		if *l != (timeline{plugged: later, answered: later, applied: later, state: "as recorded"}) {
 			t.Errorf("%+v", l)
 		}
@@ -188,7 +188,7 @@ func TestDoubtAndMemory(t *testing.T) {
 	settle(t, a)
 	rowsWritten(a)
 	if !a.open(gate.Complete) {
-		t.Fatalf("not in sync: %q", a.Look(time.Now()).Status().Reasons)
+		t.Fatalf("not in sync: %q", a.Look(time.Now()).AgentStatus().Reasons)
 	}
 	a.memory.stale = true
 	a.remember()
@@ -232,11 +232,11 @@ func TestReadyNeedsSomethingKnown(t *testing.T) {
 	a, batch := filtering(t, &cloud{}, nil, 1)
 	a.bridges.started, a.bridges.up = true, true
 	a.world.Switch(batch)
-	if a.facts(time.Now(), gate.All).Known || a.Look(time.Now()).Status().Ready {
+	if a.Look(time.Now()).Facts(gate.All).Known || a.Look(time.Now()).AgentStatus().Ready {
 		t.Error("ready though nothing is known")
 	}
 	a.reports.firstSync = time.Now()
-	if !a.facts(time.Now(), gate.All).Known {
+	if !a.Look(time.Now()).Facts(gate.All).Known {
 		t.Error("nothing is known after it was in sync")
 	}
 }
@@ -281,7 +281,7 @@ func TestFirewallInTheStatus(t *testing.T) {
 	} {
 		a, _ := filtering(t, &cloud{}, nil, 0)
 		set(&a.cfg.World)
-		if got := a.Look(time.Now()).Status().Firewall; got != want {
+		if got := a.Look(time.Now()).AgentStatus().Firewall; got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}

@@ -39,9 +39,9 @@ func (t *turn) wakeUp(at time.Time) {
 	t.wakeAt = at
 }
 
-// take returns the effects of the step.
-func (t *turn) take() []effect.Effect {
-	effects := t.effects
-	t.effects = nil
-	return effects
+// take returns what the step has led to.
+func (t *turn) take() effect.Effects {
+	out := effect.Effects{Do: t.effects, Progress: t.progress, Wake: t.wakeAt}
+	t.effects, t.progress = nil, nil
+	return out
 }

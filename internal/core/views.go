@@ -5,42 +5,32 @@ package core
 import (
 	"cmp"
 	"fmt"
-	"iter"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/dataplane"
 	"github.com/patchbay-sdn/patchbay/internal/delta"
+	"github.com/patchbay-sdn/patchbay/internal/effect"
 	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/gate"
 	"github.com/patchbay-sdn/patchbay/internal/inspect"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/report"
 	"github.com/patchbay-sdn/patchbay/internal/world"
-	"github.com/patchbay-sdn/patchbay/openflow"
 )
 
-// View answers questions about a core, and changes nothing. It is good between two steps.
+// View answers questions about a core, and changes nothing. It is good between two steps. What it shows of others is only read.
 type View struct {
-	c   *Core
-	now time.Time
+	World      *world.World
+	Dataplane  *dataplane.Dataplane
+	Extensions extension.Set
+	c          *Core
+	now        time.Time
 }
 
 // Look returns the view of a time.
-func (c *Core) Look(now time.Time) View { return View{c, now} }
-
-// World returns the world, which is only read.
-func (v View) World() *world.World { return v.c.world }
-
-// Dataplane returns the dataplane, which is only read.
-func (v View) Dataplane() *dataplane.Dataplane { return v.c.dataplane }
-
-// Extensions returns the extensions, which are only asked.
-func (v View) Extensions() extension.Set { return v.c.extensions.Set }
-
-// Facts returns what can block the scopes.
-func (v View) Facts(s gate.Scope) gate.Facts { return v.c.facts(v.now, s) }
+func (c *Core) Look(now time.Time) View { return View{c.world, c.dataplane, c.extensions.Set, c, now} }
 
 // SyncedAt returns when everything had been pulled and reported since the agent started or lost messages; zero: it has not.
 func (v View) SyncedAt() time.Time { return v.c.reports.syncedAt }
@@ -51,78 +41,149 @@ func (v View) Unsaved() bool { return v.c.memory.unsaved() }
 // Quarantined names what failed and is tried again, sorted.
 func (v View) Quarantined() []string { return v.c.contained.names() }
 
-// Known ranges over the flows of a bridge that are wanted or there.
-func (v View) Known(bridge string) iter.Seq[delta.Known] { return v.c.dataplane.Known(bridge) }
-
-// Why tells who wants a flow of a bridge, and why.
-func (v View) Why(bridge string, k openflow.Key) (owner world.Object, reason string, ok bool) {
-	return v.c.dataplane.Owner(bridge, k)
-}
-
 // LastPlug returns when a port was plugged in last.
-func (v View) LastPlug() time.Time { return v.c.reports.lines.lastPlug }
+func (v View) LastPlug() time.Time { return v.c.reports.lastPlug }
 
-// Wake returns when the next step is due; zero: when something happens.
-func (v View) Wake() time.Time { return v.c.wakeAt }
+// NextStep returns when the next step is due; zero: when something happens.
+func (v View) NextStep() time.Time { return v.c.wakeAt }
 
-// Status returns how the agent is, but for what only its loop knows.
-func (v View) Status() inspect.Status {
-	a := v.c
+// AgentStatus returns how the agent is, but for what only its loop knows.
+func (v View) AgentStatus() inspect.Status {
+	c := v.c
 	s := inspect.Status{
-		Host: a.cfg.Host, Version: a.cfg.Version, Started: a.seen.began,
-		Switch: a.seen.sw, Broker: a.seen.broker, Server: a.seen.server,
-		Bridges: v.Bridges(), Ports: map[string]int{}, Totals: a.seen.totals, Firewall: "none",
-		FromSnapshot: a.world.Remembered() > 0, Held: a.contained.quarantined(),
+		Host: c.cfg.Host, Version: c.cfg.Version, Started: c.seen.began,
+		Switch: c.seen.sw, Broker: c.seen.broker, Server: c.seen.server,
+		Bridges: v.AllBridges(), Ports: map[string]int{}, Totals: c.seen.totals, Firewall: "none",
+		FromSnapshot: c.world.Remembered() > 0, Held: c.contained.quarantined(),
 	}
-	s.Totals.Panics, s.Totals.Resyncs, s.Totals.Wired = a.contained.panics, a.resyncing.count, a.reports.lines.took
+	s.Totals.Panics, s.Totals.Resyncs, s.Totals.Wired = c.contained.panics, c.resyncing.count, c.reports.took
 	s.Totals.Wired.Buckets, s.Totals.Apply.Buckets = slices.Clone(s.Totals.Wired.Buckets), slices.Clone(s.Totals.Apply.Buckets)
-	if a.bridges.up {
-		s.Switch.Detail = strings.TrimSpace("Open vSwitch " + a.world.View.Capabilities().OVSVersion)
-		if kind := a.cfg.Configurations.DatapathType; kind != "" {
+	if c.bridges.inSight() {
+		s.Switch.Detail = strings.TrimSpace("Open vSwitch " + c.world.View.Capabilities().OVSVersion)
+		if kind := c.cfg.Configurations.DatapathType; kind != "" {
 			s.Switch.Detail += ", " + kind
 		}
 	}
-	if a.cfg.World.FilterTables {
+	if c.cfg.World.FilterTables {
 		s.Firewall = "openvswitch"
-		if !a.cfg.World.Filter {
+		if !c.cfg.World.Filter {
 			s.Firewall = "openvswitch, disabled"
 		}
 	}
-	for _, id := range a.world.PortIDs() {
-		s.Ports[a.world.Port(id).Wiring.State.String()]++
+	for _, id := range c.world.PortIDs() {
+		s.Ports[c.world.Port(id).Wiring.State.String()]++
 	}
-	s.Advisories = a.seen.advisories()
-	now := v.now
-	facts := a.facts(now, gate.All)
+	s.Advisories = c.seen.advisories()
+	facts := v.Facts(gate.All)
 	s.Pending = inspect.Pending{Details: facts.Ports, Items: facts.Groups, Rows: facts.Rows, Reports: facts.Reports}
 	for _, b := range facts.Bridges {
 		s.Pending.Flows += b.Flows
 	}
 	blockers := gate.Blockers(facts)
 	s.Reasons, s.Changing = gate.Details(blockers, gate.InSync)
-	s.InSync, s.SyncedAt, s.Ready = gate.Open(blockers, gate.InSync), a.reports.firstSync, gate.Open(blockers, gate.Ready)
-	s.Awaited = a.reports.awaited(now)
+	s.InSync, s.SyncedAt, s.Ready = gate.Open(blockers, gate.InSync), c.reports.firstSync, gate.Open(blockers, gate.Ready)
+	s.Awaited = c.reports.awaited(v.now)
 	return s
 }
 
-// Bridges returns how the bridges are.
-func (v View) Bridges() []inspect.Bridge {
-	a := v.c
+// open returns whether nothing blocks a scope now.
+func (c *Core) open(s gate.Scope) bool { return gate.Open(gate.Blockers(c.Look(c.now()).Facts(s)), s) }
+
+// Facts collects what can block the scopes. It writes nothing. The loop asks for Complete and Prune after every event: once it is clear
+// that they are blocked, nothing more is collected for them.
+func (v View) Facts(s gate.Scope) gate.Facts {
+	c := v.c
+	reports := c.reports.Stats()
+	f := gate.Facts{
+		SwitchUp: c.bridges.inSight(), Registered: c.server.known(), RoundRunning: c.dataplane.InFlight(), Reports: reports.Due,
+		Calls:     c.pulls.InFlight() + reports.InFlight + len(c.extensions.running),
+		ResyncDue: c.resyncing.pending(), Refresh: reports.Networks, Known: !c.reports.firstSync.IsZero(),
+	}
+	for _, t := range c.cfg.World.TunnelTypes {
+		if !c.world.Tunnels.Listed(t) {
+			f.TunnelTypes = append(f.TunnelTypes, t)
+		}
+	}
+	onlyLoop := s&^(gate.Complete|gate.Prune) == 0
+	if onlyLoop && !gate.Open(gate.Blockers(f), s) {
+		return f
+	}
+	f.Ports, f.Groups = c.world.Unspoken()
+	f.Unrequested, f.Entries = c.reports.missingEntries(v.now)
+	for _, e := range c.extensions.Set {
+		g, ok := e.Extension.(*guarded)
+		f.Extensions = append(f.Extensions, gate.Extension{Name: e.Name(), Waits: waiting(e), Failed: ok && g.owes})
+	}
+	f.HeldBlind = c.contained.blind()
+	if !onlyLoop {
+		v.switchFacts(&f)
+	}
+	return f
+}
+
+// waiting counts what an extension wants pulled or called now.
+func waiting(e extension.Member) int { return len(e.Missing()) + len(e.Calls()) }
+
+// switchFacts adds what the loop does not need to decide: connections, and what the switch has to be changed by.
+func (v View) switchFacts(f *gate.Facts) {
+	c := v.c
+	f.Known = f.Known || c.world.Remembered() > 0
+	f.SwitchError, f.ServerError = c.seen.sw.Error, c.seen.server.Error
+	if !c.seen.broker.Up {
+		f.BrokerError = c.seen.broker.Error
+	}
+	f.StateReportFailed = c.server.report.failed > 0
+	f.Unresolved, f.ViewBehind = c.world.Unsettled(), c.dataplane.Behind(c.world.View)
+	f.RowsUnchecked, f.Rows = len(c.dataplane.RowsPending()), c.dataplane.RowsToWrite(c.world.View, c.contained.rows)
+	f.ZonesDue, f.ZonesFailed = c.zones.Pending(), c.zones.Failed()
+	for i, o := range c.dataplane.Failures() {
+		if i < maxRejected {
+			f.Rejected = append(f.Rejected, gate.Rejected{Object: o.Object.String(), Times: o.Failed})
+		}
+	}
+	for _, h := range c.contained.quarantined() {
+		f.Held = append(f.Held, gate.Held{Object: h.Object, Effect: h.Effect})
+	}
+	for _, name := range c.world.Bridges() {
+		b := c.dataplane.Bridge(name)
+		f.Bridges = append(f.Bridges, gate.Bridge{
+			Name: name, Exists: c.world.View.BridgeByName(name) != nil, Connected: b.Connected, Error: errorText(b.Err),
+			Read: b.Known, Reading: b.Reading, Flows: b.Counts.Pending, Meters: b.Meters,
+		})
+	}
+}
+
+// maxRejected bounds how many objects are named that the switch rejects again and again.
+const maxRejected = 5
+
+// AgentProgress works out how far the agent is.
+func (v View) AgentProgress() *effect.Progress {
+	blockers := gate.Blockers(v.Facts(gate.All))
+	p := effect.Progress{Idle: gate.Open(blockers, gate.Idle)}
+	if p.Complete = p.Idle && v.Dataplane.Pruned() && !v.c.bridges.mustShut() && gate.Open(blockers, gate.Complete); !p.Complete {
+		p.Missing, _ = gate.Details(blockers, gate.All)
+	}
+	return &p
+}
+
+// AllBridges returns how the bridges are.
+func (v View) AllBridges() []inspect.Bridge {
+	c := v.c
 	out := []inspect.Bridge{}
-	for _, name := range a.world.Bridges() {
-		b := a.dataplane.Bridge(name)
-		c := b.Counts
+	for _, name := range c.world.Bridges() {
+		b := c.dataplane.Bridge(name)
+		n := b.Counts
 		doc := inspect.Bridge{
 			Name: name, Role: "physical", Connected: b.Connected,
-			Wanted: c.Wanted, Present: c.Present, Foreign: c.Foreign, Pending: c.Pending, Repaired: b.Repaired, Changed: b.Changed,
+			Wanted: n.Wanted, Present: n.Present, Foreign: n.Foreign, Pending: n.Pending, Repaired: b.Repaired, Changed: b.Changed,
 		}
 		switch name {
-		case a.cfg.World.IntegrationBridge:
+		case c.cfg.World.IntegrationBridge:
 			doc.Role = "integration"
-		case a.cfg.World.TunnelBridge:
+		case c.cfg.World.TunnelBridge:
 			doc.Role = "tunnel"
 		}
-		for physnet, bridge := range a.cfg.World.Physical {
+		for physnet, bridge := range c.cfg.World.Physical {
 			if bridge == name {
 				doc.Physical = physnet
 			}
@@ -130,7 +191,7 @@ func (v View) Bridges() []inspect.Bridge {
 		if !b.Connected {
 			doc.Error = errorText(b.Err)
 		}
-		if row := a.world.View.BridgeByName(name); row != nil {
+		if row := c.world.View.BridgeByName(name); row != nil {
 			doc.DatapathID = row.DatapathID
 		}
 		out = append(out, doc)
@@ -176,22 +237,21 @@ type PortCopy struct {
 	flows     int
 }
 
-// Port returns a copy of a port.
-func (v View) Port(p *world.Port) PortCopy {
-	a := v.c
+// CopyPort returns a copy of a port.
+func (v View) CopyPort(p *world.Port) PortCopy {
 	o := world.Object{Kind: world.KindPort, ID: p.ID}
-	c := PortCopy{port: *p, settled: a.dataplane.Status(a.world.View, o) == dataplane.Applied, filter: a.world.Filtered(p), confirmed: a.reports.Confirmed(p.ID), notes: a.extensions.Explain(o)}
+	out := PortCopy{port: *p, settled: v.Dataplane.Status(v.World.View, o) == dataplane.Applied, filter: v.World.Filtered(p), confirmed: v.c.reports.Confirmed(p.ID), notes: v.Extensions.Explain(o)}
 	if p.VIF != nil {
-		c.vif = *p.VIF
+		out.vif = *p.VIF
 	}
-	if s := a.world.Segments.Get(p.Wiring.Segment); s != nil {
-		c.segment = world.Segment{Key: s.Key, Type: s.Type, Physnet: s.Physnet}
+	if s := v.World.Segments.Get(p.Wiring.Segment); s != nil {
+		out.segment = world.Segment{Key: s.Key, Type: s.Type, Physnet: s.Physnet}
 	}
-	if l := a.reports.lines.of[p.ID]; l != nil {
-		c.line = *l
+	if l := v.c.reports.of[p.ID]; l != nil {
+		out.line = *l
 	}
-	c.flows = a.dataplane.Flows(o)
-	return c
+	out.flows = v.Dataplane.Flows(o)
+	return out
 }
 
 // Document returns the port for people.

@@ -41,7 +41,7 @@ type (
 	// Dropped says that the broker's client has dropped messages.
 	Dropped struct {
 		Count, Large int               // Large: of these, for their size
-		Last         messaging.Dropped // one of them; one that was too large, if any was
+		Latest       messaging.Dropped // one of them; one that was too large, if any was
 	}
 	// BridgeLinked says that the connection to a bridge came up, or broke, or could not be made.
 	BridgeLinked struct {

@@ -111,7 +111,9 @@ func (t *trunks) answer(a told) {
 		if at < 0 {
 			b.learn(nil)
 		} else {
-			b.learn(&a.trunks[at])
+			tr := a.trunks[at]
+			tr.SubPorts = slices.Clone(tr.SubPorts) // pushes change them, and the answer is an event's
+			b.learn(&tr)
 		}
 		t.touched[b.name] = true
 	}

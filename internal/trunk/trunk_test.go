@@ -725,3 +725,22 @@ func TestAnyOrder(t *testing.T) {
 		}
 	}
 }
+
+// TestAnswersStayAsTheyCame: pushes change what is known of a trunk, not the answer that it came with.
+func TestAnswersStayAsTheyCame(t *testing.T) {
+	s1, s2 := sub("t1", "s1", 1), sub("t1", "s2", 2)
+	b := &bridge{name: bridgeName("t1"), parent: parent{id: "p"}, bound: map[string]bool{}, macs: map[string]neutron.MAC{}}
+	x := &trunks{bridges: map[string]*bridge{b.name: b}, touched: map[string]bool{}}
+	answer := told{[]question{{bridge: b.name, parent: "p"}}, []neutron.Trunk{{ID: "t1", PortID: "p", SubPorts: []neutron.SubPort{s1, s2}}}}
+	x.OnCall(trunksCall{}, answer, nil)
+	data, err := json.Marshal(s1)
+	if err == nil {
+		err = x.OnPush(&neutron.Push{Kind: neutron.KindSubPort, Event: neutron.Deleted, Objects: []neutron.Primitive{{Name: "SubPort", Version: "1.0", Data: data}}})
+	}
+	if err != nil || !slices.Equal(b.trunk.SubPorts, []neutron.SubPort{s2}) {
+		t.Fatalf("%v, %v", b.trunk.SubPorts, err)
+	}
+	if got := answer.trunks[0].SubPorts; !slices.Equal(got, []neutron.SubPort{s1, s2}) {
+		t.Errorf("the answer has %v now", got)
+	}
+}

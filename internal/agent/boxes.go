@@ -118,25 +118,6 @@ func signal(c chan struct{}) {
 	}
 }
 
-// takePushes takes waiting messages, but not for longer than pushSlice.
-func (a *Agent) takePushes() {
-	now := time.Now()
-	for until := now.Add(pushSlice); now.Before(until); now = time.Now() {
-		m := a.pushes.next()
-		if m == nil {
-			break
-		}
-		e := effect.Message{Message: m}
-		a.core.Take(now, e)
-		a.cfg.tape.took(now, e)
-	}
-	rest := pushRest
-	if now.Sub(a.core.Look(now).LastPlug()) < plugWindow && a.pushes.len() >= floodFrom {
-		rest = pushRestPlug
-	}
-	a.pushes.rest(rest)
-}
-
 // drops counts messages that the client has dropped until the loop looks: there may be as many as a peer likes to send.
 type drops struct {
 	mu   sync.Mutex
@@ -154,7 +135,7 @@ func (d *drops) put(e messaging.Dropped) bool {
 		d.seen.Large++
 	}
 	if large != nil || d.seen.Large == 0 {
-		d.seen.Last = e
+		d.seen.Latest = e
 	}
 	return d.seen.Count == 1
 }
@@ -167,13 +148,29 @@ func (d *drops) take() effect.Dropped {
 	return seen
 }
 
-// brokerEvents is what the broker's client reports to.
-func (a *Agent) brokerEvents(e messaging.Event) {
-	if d, ok := e.(messaging.Dropped); ok {
-		if a.pushes.drops.put(d) {
-			a.inbox.put(effect.Dropped{})
-		}
-		return
-	}
-	a.inbox.put(effect.Broker{Event: e})
+// mailbox takes events from anywhere without ever making the sender wait, and gives them to the loop in the order in
+// which they came. Senders are bounded elsewhere: work beside the loop by being one piece at a time. What the server sends by
+// itself has a box with a bound of its own, see pushbox.
+type mailbox[T any] struct {
+	ready chan struct{} // has a token while something may be in the box
+
+	mu    sync.Mutex
+	items []T
+}
+
+func newMailbox[T any]() *mailbox[T] { return &mailbox[T]{ready: make(chan struct{}, 1)} }
+
+func (m *mailbox[T]) put(v T) {
+	m.mu.Lock()
+	m.items = append(m.items, v)
+	m.mu.Unlock()
+	signal(m.ready)
+}
+
+func (m *mailbox[T]) take() []T {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	items := m.items
+	m.items = nil
+	return items
 }
