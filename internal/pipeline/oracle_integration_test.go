@@ -23,6 +23,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/world"
+	"github.com/patchbay-sdn/patchbay/lab/peer"
 	of "github.com/patchbay-sdn/patchbay/openflow"
 	"github.com/patchbay-sdn/patchbay/openflow/openflowtest"
 )
@@ -35,19 +36,8 @@ type python struct {
 
 func startPython(t *testing.T) *python {
 	t.Helper()
-	cmd := exec.Command("/usr/bin/python3", "testdata/firewall_oracle.py")
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatalf("starting the Python agent's firewall (package neutron-openvswitch-agent): %v", err)
-	}
+	cmd := exec.Command("/usr/bin/python3", "testdata/firewall_oracle.py") // needs package neutron-openvswitch-agent
+	in, out := peer.Start(t, cmd)
 	t.Cleanup(func() {
 		_ = in.Close()
 		if err := cmd.Wait(); err != nil {
