@@ -117,15 +117,15 @@ func TestTransientQueuesDenied(t *testing.T) {
 
 // refusals serves for twenty minutes, in which the broker refuses: each time with the same event, at most once a minute or so. It
 // returns the last reason.
-func (c *memClient) refusals(s Service, event string) error {
-	c.t.Helper()
+func (m *memClient) refusals(s Service, event string) error {
+	m.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
 	defer cancel()
 	s.Handler = func(context.Context, *Message) (any, error) { return nil, nil }
-	err := c.Serve(ctx, s)
-	e := c.seenEvents()
+	err := m.Serve(ctx, s)
+	e := m.seenEvents()
 	if n := len(e); n < 20 || n > 35 || slices.ContainsFunc(e, func(s string) bool { return s != event }) {
-		c.t.Errorf("%d events: %q", n, e)
+		m.t.Errorf("%d events: %q", n, e)
 	}
 	return err
 }
