@@ -369,11 +369,16 @@ func seconds(d time.Duration) string {
 	return fmt.Sprintf("%.2f s", d.Seconds())
 }
 
-func (x *faults) print() {
+// printTable prints rows that have tabs between their cells.
+func printTable[R any](head string, rows []R) {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "\nfault\tagent\tseconds\tallowed sent\tlost\tlongest gap\tforbidden sent\tpassed\tflows changed\thealed after\tovs-ofctl\tRPC calls\tin one second\t")
-	for _, r := range x.rows {
+	fmt.Fprintln(w, head)
+	for _, r := range rows {
 		fmt.Fprintln(w, r)
 	}
 	_ = w.Flush()
+}
+
+func (x *faults) print() {
+	printTable("\nfault\tagent\tseconds\tallowed sent\tlost\tlongest gap\tforbidden sent\tpassed\tflows changed\thealed after\tovs-ofctl\tRPC calls\tin one second\t", x.rows)
 }

@@ -57,25 +57,15 @@ func (x *isolation) gap(t *testing.T) {
 	}
 	from := x.red.vms[0]
 	frame := arp(1, broadcast, from.MAC, from.MAC, from.v4, "00:00:00:00:00:00", address4(230), mark)
-	ended, done := make(chan struct{}), make(chan struct{})
 	sent, began := 0, time.Now()
-	go func() {
-		defer close(done)
-		for {
-			select {
-			case <-ended:
-				return
-			default:
+	end := every(200*time.Microsecond, func() {
+		for sent < int(time.Since(began).Seconds()*gapRate) {
+			if from.probe.send(frame) != nil {
+				break
 			}
-			for sent < int(time.Since(began).Seconds()*gapRate) {
-				if from.probe.send(frame) != nil {
-					break
-				}
-				sent++
-			}
-			time.Sleep(200 * time.Microsecond)
+			sent++
 		}
-	}()
+	})
 	plugged := make([]time.Time, gapPorts)
 	for i, v := range vms {
 		plugged[i] = time.Now()
@@ -86,8 +76,7 @@ func (x *isolation) gap(t *testing.T) {
 	}
 	x.wait(time.Second)
 	took := time.Since(began)
-	close(ended)
-	<-done
+	end()
 	for _, p := range ears {
 		p.close()
 	}

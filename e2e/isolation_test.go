@@ -323,25 +323,15 @@ func (x *isolation) look(t *testing.T, name string, v *vm, due terms, happens fu
 	r := &isolationRow{agent: string(x.agent), driver: x.driver, state: name}
 	x.rows = append(x.rows, r)
 	streams := x.streams(t, v, due)
-	ended, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			select {
-			case <-ended:
-				return
-			case <-time.After(8 * time.Millisecond):
-			}
-			for _, s := range streams {
-				if s.from.send(s.frame) == nil {
-					s.sent.Add(1)
-				}
+	end := every(8*time.Millisecond, func() {
+		for _, s := range streams {
+			if s.from.send(s.frame) == nil {
+				s.sent.Add(1)
 			}
 		}
-	}()
+	})
 	happens()
-	close(ended)
-	<-done
+	end()
 	x.wait(silence)
 	for _, s := range streams {
 		c := &r.counts[s.column]

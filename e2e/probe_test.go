@@ -58,13 +58,38 @@ func openSocket(netns, link string, protocol uint16) (*probe, error) {
 	return p, nil
 }
 
-func (p *probe) open(netns, link string, protocol uint16) error {
+// enter moves the thread of the calling goroutine into a namespace.
+func enter(netns string) error {
 	ns, err := unix.Open("/run/netns/"+netns, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = unix.Close(ns) }()
-	if err := unix.Setns(ns, unix.CLONE_NEWNET); err != nil {
+	return unix.Setns(ns, unix.CLONE_NEWNET)
+}
+
+// every calls do again and again, with a pause before each time, until the function that it returns is called.
+func every(pause time.Duration, do func()) (end func()) {
+	ended, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-ended:
+				return
+			case <-time.After(pause):
+				do()
+			}
+		}
+	}()
+	return func() {
+		close(ended)
+		<-done
+	}
+}
+
+func (p *probe) open(netns, link string, protocol uint16) error {
+	if err := enter(netns); err != nil {
 		return err
 	}
 	i, err := net.InterfaceByName(link)

@@ -9,12 +9,10 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/http"
-	"os"
 	"regexp"
 	"strings"
 	"sync"
 	"testing"
-	"text/tabwriter"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -371,10 +369,5 @@ func (q *qosCloud) row(t *testing.T, vm *lab.VM, want string, words ...string) {
 }
 
 func (q *qosCloud) print() {
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "what\tpackets/s sent\tarrived\tMbit/s\tDSCP of packets")
-	for _, r := range q.rows {
-		fmt.Fprintln(w, r)
-	}
-	_ = w.Flush()
+	printTable("what\tpackets/s sent\tarrived\tMbit/s\tDSCP of packets", q.rows)
 }

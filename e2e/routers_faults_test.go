@@ -8,14 +8,12 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
-	"os"
 	"os/exec"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"text/tabwriter"
 	"time"
 
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
@@ -419,10 +417,5 @@ func (r *streamRow) String() string {
 }
 
 func (r *routed) printStreams() {
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "what happened\tagent before\tseconds\tsent\tlost\tlongest gap\tflows changed\trows changed\tback after\tovs-ofctl\t")
-	for _, row := range r.streams {
-		fmt.Fprintln(w, row)
-	}
-	_ = w.Flush()
+	printTable("what happened\tagent before\tseconds\tsent\tlost\tlongest gap\tflows changed\trows changed\tback after\tovs-ofctl\t", r.streams)
 }

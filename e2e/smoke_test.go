@@ -202,27 +202,18 @@ func (x *smoke) during(t *testing.T, may loss, happens func(), lanes ...*lane) {
 	t.Helper()
 	x.prefer(t)
 	drops := x.socketDrops(t)
-	ended, done := make(chan struct{}), make(chan struct{})
 	for _, l := range lanes {
 		l.k = x.token()
 	}
-	go func() {
-		defer close(done)
-		for {
-			select {
-			case <-ended:
-				return
-			case <-time.After(between):
-			}
-			for _, l := range lanes {
-				if l.from.probe.send(l.make(l.k)) == nil {
-					l.sent++
-				}
+	end := every(between, func() {
+		for _, l := range lanes {
+			if l.from.probe.send(l.make(l.k)) == nil {
+				l.sent++
 			}
 		}
-	}()
+	})
 	func() {
-		defer func() { close(ended); <-done }() // also when what happens ends the step
+		defer end() // also when what happens ends the step
 		happens()
 	}()
 	x.wait(silence)

@@ -56,12 +56,8 @@ func openTap(netns, link string) (*os.File, error) {
 	go func() {
 		runtime.LockOSThread() // for ever: see openProbe
 		made <- func() error {
-			ns, err := unix.Open("/run/netns/"+netns, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+			err := enter(netns)
 			if err != nil {
-				return err
-			}
-			defer func() { _ = unix.Close(ns) }()
-			if err := unix.Setns(ns, unix.CLONE_NEWNET); err != nil {
 				return err
 			}
 			if fd, err = unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0); err != nil {

@@ -110,36 +110,39 @@ func (g GroupDesc) AppendText(b []byte) []byte {
 
 func decodeGroups(b []byte, list []GroupDesc) ([]GroupDesc, error) {
 	be := binary.BigEndian
-	for len(b) > 0 {
-		if len(b) < 8 {
-			return list, malformed("group", "%d bytes left", len(b))
-		}
-		n := int(be.Uint16(b))
-		if n < 8 || n > len(b) {
-			return list, malformed("group", "length %d in %d bytes", n, len(b))
-		}
+	err := eachItem(b, "group", 8, 0, func(b []byte) error {
 		g := GroupDesc{Type: GroupType(b[2]), ID: be.Uint32(b[4:])}
-		for k := b[8:n]; len(k) > 0; {
-			if len(k) < 16 {
-				return list, malformed("bucket", "%d bytes left", len(k))
-			}
-			m := int(be.Uint16(k))
-			if m < 16 || m > len(k) {
-				return list, malformed("bucket", "length %d in %d bytes", m, len(k))
-			}
-			bucket := Bucket{
-				Weight: be.Uint16(k[2:]), WatchPort: notAny(be.Uint32(k[4:])), WatchGroup: notAny(be.Uint32(k[8:])),
-			}
-			var err error
-			if bucket.Actions, err = decodeActions(k[16:m]); err != nil {
-				return list, err
-			}
-			g.Buckets = append(g.Buckets, bucket)
-			k = k[m:]
+		err := eachItem(b[8:], "bucket", 16, 0, func(k []byte) error {
+			actions, err := decodeActions(k[16:])
+			g.Buckets = append(g.Buckets, Bucket{
+				Weight: be.Uint16(k[2:]), WatchPort: notAny(be.Uint32(k[4:])), WatchGroup: notAny(be.Uint32(k[8:])), Actions: actions,
+			})
+			return err
+		})
+		if err == nil {
+			list = append(list, g)
 		}
-		list, b = append(list, g), b[n:]
+		return err
+	})
+	return list, err
+}
+
+// eachItem calls do with each item of a list. An item has its length at the given offset, and at least so many bytes.
+func eachItem(b []byte, what string, least, offset int, do func(item []byte) error) error {
+	for len(b) > 0 {
+		if len(b) < least {
+			return malformed(what, "%d bytes left", len(b))
+		}
+		n := int(binary.BigEndian.Uint16(b[offset:]))
+		if n < least || n > len(b) {
+			return malformed(what, "length %d in %d bytes", n, len(b))
+		}
+		if err := do(b[:n]); err != nil {
+			return err
+		}
+		b = b[n:]
 	}
-	return list, nil
+	return nil
 }
 
 func notAny(v uint32) uint32 {
@@ -159,20 +162,13 @@ type GroupStats struct {
 
 func decodeGroupStats(b []byte, list []GroupStats) ([]GroupStats, error) {
 	be := binary.BigEndian
-	for len(b) > 0 {
-		if len(b) < 40 {
-			return list, malformed("group stats", "%d bytes left", len(b))
-		}
-		n := int(be.Uint16(b))
-		if n < 40 || n > len(b) {
-			return list, malformed("group stats", "length %d in %d bytes", n, len(b))
-		}
+	err := eachItem(b, "group stats", 40, 0, func(b []byte) error {
 		list = append(list, GroupStats{
 			ID: be.Uint32(b[4:]), References: be.Uint32(b[8:]),
 			Packets: be.Uint64(b[16:]), Bytes: be.Uint64(b[24:]),
 			Duration: duration(be.Uint32(b[32:]), be.Uint32(b[36:])),
 		})
-		b = b[n:]
-	}
-	return list, nil
+		return nil
+	})
+	return list, err
 }

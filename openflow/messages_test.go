@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -372,5 +373,32 @@ func golden(t *testing.T, name string, got []byte) {
 	want := strings.Join(readLines(t, name), "\n")
 	if diff := cmp.Diff(want, strings.TrimSpace(string(got))); diff != "" {
 		t.Errorf("%s: %s", name, diff)
+	}
+}
+
+// Items of lists say how long they are; one that is shorter than its fields, or longer than what is left, is an error.
+func TestItemsOfLists(t *testing.T) {
+	for name, tt := range map[string]struct {
+		bytes []byte
+		want  []int // lengths of items
+		err   bool
+	}{
+		"none":           {nil, nil, false},
+		"two":            {[]byte{9, 9, 0, 4, 9, 9, 0, 5, 9}, []int{4, 5}, false},
+		"without length": {[]byte{9, 9, 0, 4, 9, 9, 0, 0}, []int{4}, true},
+		"too short":      {[]byte{9, 9, 0, 3}, nil, true},
+		"too long":       {[]byte{9, 9, 0, 5}, nil, true},
+		"a rest":         {[]byte{9, 9, 0, 4, 9, 9}, []int{4}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []int
+			err := eachItem(tt.bytes, "item", 4, 2, func(item []byte) error {
+				got = append(got, len(item))
+				return nil
+			})
+			if !slices.Equal(got, tt.want) || errors.Is(err, ErrMalformed) != tt.err {
+				t.Errorf("items of %v bytes, %v; want %v, an error: %v", got, err, tt.want, tt.err)
+			}
+		})
 	}
 }

@@ -114,32 +114,21 @@ func (m MeterDesc) AppendText(b []byte) []byte {
 
 func decodeMeters(b []byte, list []MeterDesc) ([]MeterDesc, error) {
 	be := binary.BigEndian
-	for len(b) > 0 {
-		if len(b) < 8 {
-			return list, malformed("meter", "%d bytes left", len(b))
-		}
-		n := int(be.Uint16(b))
-		if n < 8 || n > len(b) {
-			return list, malformed("meter", "length %d in %d bytes", n, len(b))
-		}
+	err := eachItem(b, "meter", 8, 0, func(b []byte) error {
 		m := MeterDesc{Flags: MeterFlags(be.Uint16(b[2:])), ID: be.Uint32(b[4:])}
-		for k := b[8:n]; len(k) > 0; {
-			if len(k) < 16 {
-				return list, malformed("band", "%d bytes left", len(k))
-			}
-			size := int(be.Uint16(k[2:]))
-			if size < 16 || size > len(k) {
-				return list, malformed("band", "length %d in %d bytes", size, len(k))
-			}
+		err := eachItem(b[8:], "band", 16, 2, func(k []byte) error {
 			m.Bands = append(m.Bands, Band{
 				Rate: be.Uint32(k[4:]), Burst: be.Uint32(k[8:]),
 				Remark: be.Uint16(k) == bandDSCP, Precedence: k[12],
 			})
-			k = k[size:]
+			return nil
+		})
+		if err == nil {
+			list = append(list, m)
 		}
-		list, b = append(list, m), b[n:]
-	}
-	return list, nil
+		return err
+	})
+	return list, err
 }
 
 // MeterCounters are the counters of a meter.
@@ -156,24 +145,18 @@ type BandCounters struct{ Packets, Bytes uint64 }
 
 func decodeMeterStats(b []byte, list []MeterCounters) ([]MeterCounters, error) {
 	be := binary.BigEndian
-	for len(b) > 0 {
-		if len(b) < 40 {
-			return list, malformed("meter stats", "%d bytes left", len(b))
-		}
-		n := int(be.Uint16(b[4:]))
-		if n < 40 || n > len(b) {
-			return list, malformed("meter stats", "length %d in %d bytes", n, len(b))
-		}
+	err := eachItem(b, "meter stats", 40, 4, func(b []byte) error {
 		m := MeterCounters{
 			ID: be.Uint32(b), Flows: be.Uint32(b[12:]), Packets: be.Uint64(b[16:]), Bytes: be.Uint64(b[24:]),
 			Duration: duration(be.Uint32(b[32:]), be.Uint32(b[36:])),
 		}
-		for k := b[40:n]; len(k) >= 16; k = k[16:] {
+		for k := b[40:]; len(k) >= 16; k = k[16:] {
 			m.Bands = append(m.Bands, BandCounters{Packets: be.Uint64(k), Bytes: be.Uint64(k[8:])})
 		}
-		list, b = append(list, m), b[n:]
-	}
-	return list, nil
+		list = append(list, m)
+		return nil
+	})
+	return list, err
 }
 
 // MeterFeatures say what meters the switch can have.

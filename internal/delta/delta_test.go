@@ -11,19 +11,8 @@ import (
 
 	"github.com/patchbay-sdn/patchbay/internal/world"
 	of "github.com/patchbay-sdn/patchbay/openflow"
+	"github.com/patchbay-sdn/patchbay/openflow/openflowtest"
 )
-
-func entry(t interface{ Fatal(...any) }, text string) of.Entry {
-	f, err := of.ParseFlow(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, err := f.Entry()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e
-}
 
 func object(id string) world.Object { return world.Object{Kind: world.KindPort, ID: id} }
 
@@ -37,7 +26,7 @@ func texts(changes []Change) []string {
 
 func TestNothingHappensBeforeTheSwitchIsKnown(t *testing.T) {
 	tr := New()
-	tr.Want(object("a"), []Flow{{Entry: entry(t, "table=0,priority=2,in_port=1,actions=drop")}})
+	tr.Want(object("a"), []Flow{{Entry: openflowtest.Entry(t, "table=0,priority=2,in_port=1,actions=drop")}})
 	if c := tr.Changes(); c != nil || !tr.Pending(object("a")) {
 		t.Errorf("changes %v before a dump", texts(c))
 	}
@@ -58,19 +47,19 @@ func TestNothingHappensBeforeTheSwitchIsKnown(t *testing.T) {
 
 func TestEqualFlowsAreNotTouchedWhateverTheirCookie(t *testing.T) {
 	tr := New()
-	tr.Have([]of.Entry{entry(t, "table=0,priority=2,cookie=0x99,in_port=1,actions=drop")})
-	tr.Want(object("a"), []Flow{{Entry: entry(t, "table=0,priority=2,cookie=0x11,in_port=1,actions=drop")}})
+	tr.Have([]of.Entry{openflowtest.Entry(t, "table=0,priority=2,cookie=0x99,in_port=1,actions=drop")})
+	tr.Want(object("a"), []Flow{{Entry: openflowtest.Entry(t, "table=0,priority=2,cookie=0x11,in_port=1,actions=drop")}})
 	if c := tr.Changes(); len(c) != 0 {
 		t.Errorf("changes %v", texts(c))
 	}
-	tr.Want(object("a"), []Flow{{Entry: entry(t, "table=0,priority=2,cookie=0x11,in_port=1,actions=NORMAL")}})
+	tr.Want(object("a"), []Flow{{Entry: openflowtest.Entry(t, "table=0,priority=2,cookie=0x11,in_port=1,actions=NORMAL")}})
 	if c := tr.Changes(); len(c) != 1 {
 		t.Errorf("changes %v", texts(c))
 	}
 }
 
 func TestStaleFlowsWaitForTheSweep(t *testing.T) {
-	old, foreign := entry(t, "table=0,priority=5,cookie=0x99,actions=drop"), entry(t, "table=0,priority=6,actions=drop")
+	old, foreign := openflowtest.Entry(t, "table=0,priority=5,cookie=0x99,actions=drop"), openflowtest.Entry(t, "table=0,priority=6,actions=drop")
 	tr := New()
 	tr.Have([]of.Entry{old, foreign})
 	if c := tr.Changes(); len(c) != 0 || tr.Stale() != 2 {
@@ -86,8 +75,8 @@ func TestStaleFlowsWaitForTheSweep(t *testing.T) {
 
 func TestSomeStaleFlowsGoAtOnce(t *testing.T) {
 	tr := New()
-	tr.Have([]of.Entry{entry(t, "table=0,priority=1,in_port=1,actions=drop"), entry(t, "table=0,priority=1,in_port=2,actions=drop")})
-	tr.Want(object("a"), []Flow{{Entry: entry(t, "table=0,priority=1,in_port=1,actions=drop")}})
+	tr.Have([]of.Entry{openflowtest.Entry(t, "table=0,priority=1,in_port=1,actions=drop"), openflowtest.Entry(t, "table=0,priority=1,in_port=2,actions=drop")})
+	tr.Want(object("a"), []Flow{{Entry: openflowtest.Entry(t, "table=0,priority=1,in_port=1,actions=drop")}})
 	if n := tr.Release(func(of.Entry) bool { return true }); n != 1 || tr.Stale() != 0 {
 		t.Errorf("%d released, %d stale", n, tr.Stale())
 	}
@@ -99,7 +88,7 @@ func TestSomeStaleFlowsGoAtOnce(t *testing.T) {
 func TestTwoOwnersOfOneFlow(t *testing.T) {
 	tr := New()
 	tr.Have(nil)
-	x, y := entry(t, "table=21,priority=1,actions=output:1"), entry(t, "table=21,priority=1,actions=output:2")
+	x, y := openflowtest.Entry(t, "table=21,priority=1,actions=output:1"), openflowtest.Entry(t, "table=21,priority=1,actions=output:2")
 	tr.Want(object("b"), []Flow{{Entry: y}})
 	tr.Want(object("a"), []Flow{{Entry: x}})
 	if c := tr.Changes(); len(c) != 1 || c[0].Entry != x {
@@ -115,7 +104,7 @@ func TestTwoOwnersOfOneFlow(t *testing.T) {
 func TestWantedDifferentlyWhileBeingApplied(t *testing.T) {
 	tr := New()
 	tr.Have(nil)
-	x, y := entry(t, "table=0,priority=1,actions=output:1"), entry(t, "table=0,priority=1,actions=output:2")
+	x, y := openflowtest.Entry(t, "table=0,priority=1,actions=output:1"), openflowtest.Entry(t, "table=0,priority=1,actions=output:2")
 	tr.Want(object("a"), []Flow{{Entry: x}})
 	inFlight := tr.Changes()
 	tr.Want(object("a"), []Flow{{Entry: y}})
@@ -138,9 +127,9 @@ func TestConverges(t *testing.T) {
 		sw := map[of.Key]of.Entry{}
 		want := map[string][]of.Entry{}
 		flow := rapid.Custom(func(t *rapid.T) of.Entry {
-			return entry(t, fmt.Sprintf("table=0,priority=%d,actions=output:%d", rapid.IntRange(1, 6).Draw(t, "prio"), rapid.IntRange(1, 3).Draw(t, "port")))
+			return openflowtest.Entry(t, fmt.Sprintf("table=0,priority=%d,actions=output:%d", rapid.IntRange(1, 6).Draw(t, "prio"), rapid.IntRange(1, 3).Draw(t, "port")))
 		})
-		foreign := entry(t, "table=9,priority=9,actions=drop")
+		foreign := openflowtest.Entry(t, "table=9,priority=9,actions=drop")
 		sw[foreign.Key()] = foreign
 		apply := func() {
 			c := tr.Changes()

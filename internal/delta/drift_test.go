@@ -6,11 +6,12 @@ import (
 	"testing"
 
 	of "github.com/patchbay-sdn/patchbay/openflow"
+	"github.com/patchbay-sdn/patchbay/openflow/openflowtest"
 )
 
 func update(t *testing.T, e of.MonitorEvent, text string) of.FlowUpdate {
 	t.Helper()
-	return of.FlowUpdate{Event: e, Entry: entry(t, text)}
+	return of.FlowUpdate{Event: e, Entry: openflowtest.Entry(t, text)}
 }
 
 func marked(e of.Entry) bool { return e.Cookie() == 0x11 }
@@ -19,8 +20,8 @@ func marked(e of.Entry) bool { return e.Cookie() == 0x11 }
 func settledTracker(t *testing.T) *Tracker {
 	t.Helper()
 	tr := New()
-	tr.Have([]of.Entry{entry(t, "table=0,priority=2,cookie=0x11,in_port=1,actions=drop"), entry(t, "table=0,priority=7,actions=drop")})
-	tr.Want(object("a"), []Flow{{Entry: entry(t, "table=0,priority=2,cookie=0x11,in_port=1,actions=drop"), Reason: "dead"}})
+	tr.Have([]of.Entry{openflowtest.Entry(t, "table=0,priority=2,cookie=0x11,in_port=1,actions=drop"), openflowtest.Entry(t, "table=0,priority=7,actions=drop")})
+	tr.Want(object("a"), []Flow{{Entry: openflowtest.Entry(t, "table=0,priority=2,cookie=0x11,in_port=1,actions=drop"), Reason: "dead"}})
 	if c := tr.Changes(); len(c) != 0 {
 		t.Fatalf("changes %v", texts(c))
 	}
@@ -77,7 +78,7 @@ func TestDrift(t *testing.T) {
 // Our change and somebody else's cross each other: who was last is not known, and has to be looked up.
 func TestCrossingChanges(t *testing.T) {
 	tr := settledTracker(t)
-	tr.Want(object("a"), []Flow{{Entry: entry(t, "table=0,priority=2,cookie=0x11,in_port=1,actions=NORMAL")}})
+	tr.Want(object("a"), []Flow{{Entry: openflowtest.Entry(t, "table=0,priority=2,cookie=0x11,in_port=1,actions=NORMAL")}})
 	c := tr.Changes()
 	tr.Sent()
 	tr.Observe(update(t, of.FlowDeleted, "table=0,priority=2,cookie=0x11,in_port=1,actions=drop"), marked)

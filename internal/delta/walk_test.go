@@ -12,12 +12,13 @@ import (
 
 	"github.com/patchbay-sdn/patchbay/internal/world"
 	of "github.com/patchbay-sdn/patchbay/openflow"
+	"github.com/patchbay-sdn/patchbay/openflow/openflowtest"
 )
 
 // TestCounts follows a bridge from a start to a drift: what is wanted, there, somebody else's, and to do.
 func TestCounts(t *testing.T) {
 	flow := func(port int, rest string) of.Entry {
-		return entry(t, fmt.Sprintf("table=0,priority=2,in_port=%d,%s", port, rest))
+		return openflowtest.Entry(t, fmt.Sprintf("table=0,priority=2,in_port=%d,%s", port, rest))
 	}
 	tr := New()
 	want := func(step string, c Counts) {
@@ -110,7 +111,7 @@ func TestCounts(t *testing.T) {
 func TestCountsOfWhatIsWrong(t *testing.T) {
 	tr := New()
 	flow := func(port int, rest string) of.Entry {
-		return entry(t, fmt.Sprintf("table=0,priority=2,in_port=%d,%s", port, rest))
+		return openflowtest.Entry(t, fmt.Sprintf("table=0,priority=2,in_port=%d,%s", port, rest))
 	}
 	tr.Want(object("a"), []Flow{{Entry: flow(1, "actions=drop")}, {Entry: flow(2, "actions=drop")}, {Entry: flow(3, "actions=drop")}})
 	tr.Have([]of.Entry{flow(1, "actions=output:1"), flow(9, "cookie=0x9,actions=drop")})
@@ -121,7 +122,7 @@ func TestCountsOfWhatIsWrong(t *testing.T) {
 
 // TestFlowThatWasToGo is to go after a new dump too, for its last owner.
 func TestFlowThatWasToGo(t *testing.T) {
-	one, two := entry(t, "table=0,priority=2,in_port=1,actions=drop"), entry(t, "table=0,priority=2,in_port=2,actions=drop")
+	one, two := openflowtest.Entry(t, "table=0,priority=2,in_port=1,actions=drop"), openflowtest.Entry(t, "table=0,priority=2,in_port=2,actions=drop")
 	tr := New()
 	tr.Want(object("a"), []Flow{{Entry: one}, {Entry: two}})
 	tr.Have([]of.Entry{one, two})

@@ -15,6 +15,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/patchbay-sdn/patchbay/internal/extension/extensiontest"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 )
@@ -137,7 +138,7 @@ func step(t *rapid.T, h *host, s *server) {
 		h.repeat(t, neutron.KindPort, id)
 	case "policy":
 		q := rapid.SampledFrom([]string{"q1", "q2"}).Draw(t, "changed")
-		s.policies[q] = drawRules(t)
+		s.policies[q] = extensiontest.DrawRules(t)
 		h.push(neutron.KindQosPolicy, q, s.policy(q))
 		h.repeat(t, neutron.KindQosPolicy, q)
 	case "network":
@@ -200,30 +201,10 @@ func drawPort(t *rapid.T, id string, revision int) *facts {
 	return f
 }
 
-func drawRules(t *rapid.T) []rule {
-	way := func(label string) string { return rapid.SampledFrom([]string{"ingress", "egress"}).Draw(t, label) }
-	rules := []rule{}
-	if rapid.Bool().Draw(t, "mark") {
-		rules = append(rules, rule{"QosDscpMarkingRule", fmt.Sprintf(`{"dscp_mark":%d}`, 2*rapid.IntRange(0, 3).Draw(t, "dscp"))})
-	}
-	if rapid.Bool().Draw(t, "limit") {
-		rules = append(rules, rule{"QosBandwidthLimitRule", fmt.Sprintf(`{"max_kbps":%d,"max_burst_kbps":%d,"direction":%q}`,
-			rapid.IntRange(0, 2).Draw(t, "rate")*1000, rapid.IntRange(0, 1).Draw(t, "burst")*100, way("limit of"))})
-	}
-	if rapid.Bool().Draw(t, "packets") {
-		rules = append(rules, rule{"QosPacketRateLimitRule", fmt.Sprintf(`{"max_kpps":%d,"max_burst_kpps":%d,"direction":%q}`,
-			rapid.IntRange(1, 2).Draw(t, "kpps"), rapid.IntRange(0, 1).Draw(t, "burst"), way("packets of"))})
-	}
-	if rapid.Bool().Draw(t, "minimum") {
-		rules = append(rules, rule{"QosMinimumBandwidthRule", fmt.Sprintf(`{"min_kbps":%d,"direction":%q}`, rapid.IntRange(1, 2).Draw(t, "kbps")*1000, way("minimum of"))})
-	}
-	return rules
-}
-
 // server is what is true.
 type server struct {
 	revision int
-	policies map[string][]rule
+	policies map[string][]extensiontest.Rule
 	ports    map[string]*facts
 	networks map[string]string      // policies
 	macs     map[string]neutron.MAC // router addresses, by host
@@ -245,14 +226,9 @@ type facts struct {
 	revision               int
 }
 
-type rule struct {
-	kind string
-	data string
-}
-
 func newServer() *server {
 	return &server{
-		policies: map[string][]rule{"q1": {}, "q2": {}}, ports: map[string]*facts{}, networks: map[string]string{}, macs: map[string]neutron.MAC{},
+		policies: map[string][]extensiontest.Rule{"q1": {}, "q2": {}}, ports: map[string]*facts{}, networks: map[string]string{}, macs: map[string]neutron.MAC{},
 		subPorts: map[string]int{},
 		gateways: map[string]neutron.MAC{"s1": macOf("far"), "s2": macOf("far"), "s3b": macOf("far"), "s1v6": macOf("six")},
 	}
@@ -275,7 +251,7 @@ func orNull(v string) string {
 func (s *server) policy(id string) string {
 	var rules []string
 	for _, r := range s.policies[id] {
-		rules = append(rules, fmt.Sprintf(`{"versioned_object.name":%q,"versioned_object.data":%s}`, r.kind, r.data))
+		rules = append(rules, r.Object())
 	}
 	return fmt.Sprintf(`{"id":%q,"name":"n-%s","revision_number":%d,"rules":[%s]}`, id, id, s.revision, strings.Join(rules, ","))
 }
@@ -356,7 +332,7 @@ func (s *server) call(method string, args map[string]any) any {
 	panic("the server does not know " + method)
 }
 
-func decodePort(t failer, data string) neutron.Port {
+func decodePort(t extensiontest.Failer, data string) neutron.Port {
 	var p neutron.Port
 	if err := json.Unmarshal([]byte(data), &p); err != nil {
 		t.Fatal(err)

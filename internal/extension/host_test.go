@@ -16,6 +16,7 @@ import (
 
 	"github.com/patchbay-sdn/patchbay/internal/dvr"
 	"github.com/patchbay-sdn/patchbay/internal/extension"
+	"github.com/patchbay-sdn/patchbay/internal/extension/extensiontest"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
@@ -27,17 +28,10 @@ import (
 	"github.com/patchbay-sdn/patchbay/parity"
 )
 
-// failer is a test of either kind.
-type failer interface {
-	Helper()
-	Fatal(args ...any)
-	Fatalf(format string, args ...any)
-}
-
 // host is a world with all extensions over a database in memory, and what is wanted so far, as the agent has it: its loop without
 // the outside. Questions and their answers are apart, so that anything can happen in between.
 type host struct {
-	t       failer
+	t       extensiontest.Failer
 	server  *server
 	w       *world.World
 	set     extension.Set
@@ -60,7 +54,7 @@ type flight struct {
 
 func makers() []extension.New { return []extension.New{dvr.New, trunk.New, qos.New} }
 
-func newHost(t failer, cfg world.Config, s *server) *host {
+func newHost(t extensiontest.Failer, cfg world.Config, s *server) *host {
 	number := 1
 	first := &ovsdb.Batch{
 		Seq: 1, Kind: ovsdb.Initial,
@@ -133,17 +127,11 @@ func (h *host) settle() {
 
 // write commits the rows of one object that are not as wanted: each sees what the others did.
 func (h *host) write() bool {
-	for _, o := range slices.SortedFunc(maps.Keys(h.wants), world.Object.Compare) {
-		tx := ovsdb.NewTx(h.w.View)
-		for _, r := range slices.Concat(h.wants[o].Rows, h.wants[o].After) {
-			r.Add(tx, h.w.View)
-		}
-		if tx.Len() > 0 {
-			h.commit(tx)
-			return true
-		}
+	tx := extensiontest.Unwritten(h.w.View, h.wants)
+	if tx != nil {
+		h.commit(tx)
 	}
-	return false
+	return tx != nil
 }
 
 func (h *host) commit(tx *ovsdb.Tx) {

@@ -165,8 +165,10 @@ func mapLike(old, value any, entries map[string]any) any {
 	return []any{"map", pairs}
 }
 
-// same compares values, whatever their order and notation.
-func same(a, b any) bool { return slices.Equal(canonical(a), canonical(b)) }
+// same compares values, whatever their order and notation. Most are equal as they are, and need no notation.
+func same(a, b any) bool {
+	return reflect.DeepEqual(a, b) || slices.Equal(canonical(a), canonical(b))
+}
 
 func canonical(v any) []string {
 	var out []string

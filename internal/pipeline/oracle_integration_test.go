@@ -23,7 +23,9 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/world"
+	"github.com/patchbay-sdn/patchbay/lab/peer"
 	of "github.com/patchbay-sdn/patchbay/openflow"
+	"github.com/patchbay-sdn/patchbay/openflow/openflowtest"
 )
 
 // python is the Python agent's firewall, from Debian's neutron-openvswitch-agent, without a switch and without a server.
@@ -34,19 +36,8 @@ type python struct {
 
 func startPython(t *testing.T) *python {
 	t.Helper()
-	cmd := exec.Command("/usr/bin/python3", "testdata/firewall_oracle.py")
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatalf("starting the Python agent's firewall (package neutron-openvswitch-agent): %v", err)
-	}
+	cmd := exec.Command("/usr/bin/python3", "testdata/firewall_oracle.py") // needs package neutron-openvswitch-agent
+	in, out := peer.Start(t, cmd)
 	t.Cleanup(func() {
 		_ = in.Close()
 		if err := cmd.Wait(); err != nil {
@@ -234,9 +225,9 @@ func (p *python) compare(t failer, c *cloud) {
 			ours[k] = f.Entry
 		}
 	}
-	delete(ours, mustKey(t, "table=62,priority=3,actions=NORMAL")) // not the filters'
+	delete(ours, openflowtest.Entry(t, "table=62,priority=3,actions=NORMAL").Key()) // not the filters'
 	for _, shared := range []string{"table=72,priority=50,ct_state=+inv+trk,actions=drop", "table=82,priority=50,ct_state=+inv+trk,actions=drop"} {
-		if k := mustKey(t, shared); theirs[k].IsZero() {
+		if k := openflowtest.Entry(t, shared).Key(); theirs[k].IsZero() {
 			delete(ours, k) // they come with Python's first port
 		}
 	}
@@ -244,7 +235,7 @@ func (p *python) compare(t failer, c *cloud) {
 		"table=72,priority=78,ct_state=+trk-inv,ip,ct_nw_proto=17,ct_tp_src=67,ct_tp_dst=68,actions=drop",
 		"table=72,priority=78,ct_state=+trk-inv,ipv6,ct_nw_proto=17,ct_tp_src=547,ct_tp_dst=546,actions=drop",
 	} {
-		k := mustKey(t, fragments)
+		k := openflowtest.Entry(t, fragments).Key()
 		if ours[k].IsZero() {
 			t.Fatalf("there is no flow %s", fragments)
 		}
@@ -373,18 +364,6 @@ func local(f of.Flow, tag of.Term) bool {
 		}
 	}
 	return false
-}
-
-func mustKey(t failer, text string) of.Key {
-	f, err := of.ParseFlow(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, err := f.Entry()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e.Key()
 }
 
 // TestPythonFirewall compares the flows of every script, and of random clouds, with those that the Python agent's own code

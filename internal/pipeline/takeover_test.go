@@ -10,6 +10,7 @@ import (
 
 	"github.com/patchbay-sdn/patchbay/internal/world"
 	of "github.com/patchbay-sdn/patchbay/openflow"
+	"github.com/patchbay-sdn/patchbay/openflow/openflowtest"
 )
 
 // The integration bridge of a Python agent 21, as far as it leads packets to table 60: port A has a limit of packets.
@@ -62,15 +63,7 @@ func TestTakeoverFrom21(t *testing.T) {
 		c.converge(t)
 		theirs, ours := map[of.Key]of.Flow{}, map[of.Key]of.Flow{}
 		for _, text := range bridgeOf21 {
-			f, err := of.ParseFlow(text)
-			if err != nil {
-				t.Fatal(err)
-			}
-			e, err := f.Entry()
-			if err != nil {
-				t.Fatal(err)
-			}
-			theirs[e.Key()] = f
+			theirs[openflowtest.Entry(t, text).Key()] = openflowtest.Flow(t, text)
 		}
 		for k, f := range c.all(t, func(world.Object) bool { return true }) {
 			flow, err := f.Entry.Flow()

@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/patchbay-sdn/patchbay/internal/extension"
+	"github.com/patchbay-sdn/patchbay/internal/extension/extensiontest"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
@@ -25,16 +26,9 @@ import (
 	"github.com/patchbay-sdn/patchbay/parity"
 )
 
-// failer is a test of either kind.
-type failer interface {
-	Helper()
-	Fatal(args ...any)
-	Fatalf(format string, args ...any)
-}
-
 // host is a world with the extension over a database in memory, and what is wanted so far, as the agent has it.
 type host struct {
-	t     failer
+	t     extensiontest.Failer
 	w     *world.World
 	set   extension.Set
 	db    *ovsdb.Rehearsal
@@ -42,7 +36,7 @@ type host struct {
 	wants map[world.Object]pipeline.Want
 }
 
-func newHost(t failer) *host {
+func newHost(t extensiontest.Failer) *host {
 	number := func(n int) *int { return &n }
 	b := &ovsdb.Batch{Seq: 1, Kind: ovsdb.Initial, OpenVSwitch: []ovsdb.Diff[ovsdb.OpenVSwitch]{{New: &ovsdb.OpenVSwitch{UUID: "root", Bridges: []ovsdb.UUID{"br-ex", "br-int"}}}}}
 	add := func(bridge string, ports ...[2]string) {
@@ -119,19 +113,8 @@ func (h *host) settle() {
 	for range 20 {
 		changed := h.set.Resolve(h.w.Settle())
 		h.compile(changed)
-		var txs []*ovsdb.Tx
-		for _, o := range slices.SortedFunc(maps.Keys(h.wants), world.Object.Compare) {
-			tx := ovsdb.NewTx(h.w.View)
-			for _, r := range slices.Concat(h.wants[o].Rows, h.wants[o].After) {
-				r.Add(tx, h.w.View)
-			}
-			if tx.Len() > 0 {
-				txs = append(txs, tx)
-				break // one by one: each sees what the others did
-			}
-		}
-		if len(txs) > 0 {
-			_, errs := h.db.CommitAll(context.Background(), txs)
+		if tx := extensiontest.Unwritten(h.w.View, h.wants); tx != nil {
+			_, errs := h.db.CommitAll(context.Background(), []*ovsdb.Tx{tx})
 			if errs[0] != nil {
 				h.t.Fatal(errs[0])
 			}
@@ -202,7 +185,7 @@ func (h *host) text() []string {
 // server is what is true.
 type server struct {
 	revision int
-	policies map[string][]rule
+	policies map[string][]extensiontest.Rule
 	told     map[string][]string // what was pushed about a policy
 	ports    map[string]*facts
 	networks map[string]string // policies
@@ -214,15 +197,10 @@ type facts struct {
 	revision               int
 }
 
-type rule struct {
-	kind string
-	data string
-}
-
 func (s *server) policy(id string) string {
 	var rules []string
 	for _, r := range s.policies[id] {
-		rules = append(rules, fmt.Sprintf(`{"versioned_object.name":%q,"versioned_object.data":%s}`, r.kind, r.data))
+		rules = append(rules, r.Object())
 	}
 	return fmt.Sprintf(`{"id":%q,"name":"n-%s","revision_number":%d,"rules":[%s]}`, id, id, s.revision, strings.Join(rules, ","))
 }
@@ -307,33 +285,13 @@ func (h *host) answer(item extension.Item, s *server) {
 	}
 }
 
-func drawRules(t *rapid.T) []rule {
-	dir := func(label string) string { return rapid.SampledFrom([]string{"ingress", "egress"}).Draw(t, label) }
-	rules := []rule{}
-	if rapid.Bool().Draw(t, "mark") {
-		rules = append(rules, rule{"QosDscpMarkingRule", fmt.Sprintf(`{"dscp_mark":%d}`, 2*rapid.IntRange(0, 3).Draw(t, "dscp"))})
-	}
-	if rapid.Bool().Draw(t, "limit") {
-		rules = append(rules, rule{"QosBandwidthLimitRule", fmt.Sprintf(`{"max_kbps":%d,"max_burst_kbps":%d,"direction":%q}`,
-			rapid.IntRange(0, 2).Draw(t, "rate")*1000, rapid.IntRange(0, 1).Draw(t, "burst")*100, dir("limit of"))})
-	}
-	if rapid.Bool().Draw(t, "packets") {
-		rules = append(rules, rule{"QosPacketRateLimitRule", fmt.Sprintf(`{"max_kpps":%d,"max_burst_kpps":%d,"direction":%q}`,
-			rapid.IntRange(1, 2).Draw(t, "kpps"), rapid.IntRange(0, 1).Draw(t, "burst"), dir("packets of"))})
-	}
-	if rapid.Bool().Draw(t, "minimum") {
-		rules = append(rules, rule{"QosMinimumBandwidthRule", fmt.Sprintf(`{"min_kbps":%d,"direction":%q}`, rapid.IntRange(1, 2).Draw(t, "kbps")*1000, dir("minimum of"))})
-	}
-	return rules
-}
-
 // Any order of the same news, with late and repeated ones, gaps and restarts, ends in the same flows, meters and rows as when
 // only the end is told; and when everything is unplugged nothing is left.
 func TestAnyHistory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := newHost(t)
 		s := &server{
-			policies: map[string][]rule{"q1": {}, "q2": {}}, told: map[string][]string{}, networks: map[string]string{}, ports: map[string]*facts{},
+			policies: map[string][]extensiontest.Rule{"q1": {}, "q2": {}}, told: map[string][]string{}, networks: map[string]string{}, ports: map[string]*facts{},
 		}
 		plugged := map[string]bool{}
 		h.settle()
@@ -363,7 +321,7 @@ func TestAnyHistory(t *testing.T) {
 				h.push(neutron.KindPort, string(data))
 			case 5:
 				q := rapid.SampledFrom([]string{"q1", "q2"}).Draw(t, "changed")
-				s.policies[q] = drawRules(t)
+				s.policies[q] = extensiontest.DrawRules(t)
 				h.push(neutron.KindQosPolicy, s.policy(q))
 				if old := s.told[q]; len(old) > 0 && rapid.Bool().Draw(t, "overtaken") {
 					h.push(neutron.KindQosPolicy, rapid.SampledFrom(old).Draw(t, "old"))

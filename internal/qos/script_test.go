@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/patchbay-sdn/patchbay/internal/extension"
+	"github.com/patchbay-sdn/patchbay/internal/extension/extensiontest"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/script"
 	"github.com/patchbay-sdn/patchbay/internal/world"
@@ -24,7 +25,7 @@ func TestScripts(t *testing.T) {
 		h := newHost(t)
 		h.settle()
 		return &scripted{
-			h, &server{policies: map[string][]rule{}, networks: map[string]string{}, ports: map[string]*facts{}, told: map[string][]string{}}, h.text(),
+			h, &server{policies: map[string][]extensiontest.Rule{}, networks: map[string]string{}, ports: map[string]*facts{}, told: map[string][]string{}}, h.text(),
 		}
 	})
 }
@@ -44,9 +45,9 @@ func (h *host) do(s *server, f []string) {
 	s.revision++
 	switch f[0] {
 	case "policy": // policy q1; policy q1 QosDscpMarkingRule {"dscp_mark":26} …
-		rules := []rule{}
+		rules := []extensiontest.Rule{}
 		for rest := f[2:]; len(rest) > 1; rest = rest[2:] {
-			rules = append(rules, rule{rest[0], rest[1]})
+			rules = append(rules, extensiontest.Rule{Kind: rest[0], Data: rest[1]})
 		}
 		s.policies[f[1]] = rules
 		h.push(neutron.KindQosPolicy, s.policy(f[1]))
@@ -98,26 +99,26 @@ func (h *host) ask(s *server, base, f []string) []string {
 // does not know of the other change. The answer does, whenever it comes.
 func TestPushesThatOvertakeEachOther(t *testing.T) {
 	const mark, rate = "QosDscpMarkingRule", "QosPacketRateLimitRule"
-	rules := func(dscp, kpps int) []rule {
-		return []rule{
-			{mark, fmt.Sprintf(`{"dscp_mark":%d}`, dscp)},
-			{rate, fmt.Sprintf(`{"max_kpps":%d,"direction":"egress"}`, kpps)},
+	rules := func(dscp, kpps int) []extensiontest.Rule {
+		return []extensiontest.Rule{
+			{Kind: mark, Data: fmt.Sprintf(`{"dscp_mark":%d}`, dscp)},
+			{Kind: rate, Data: fmt.Sprintf(`{"max_kpps":%d,"direction":"egress"}`, kpps)},
 		}
 	}
 	for _, order := range []string{"answer first", "answer between", "answer last", "answer of before"} {
 		t.Run(order, func(t *testing.T) {
 			h := newHost(t)
 			s := &server{
-				revision: 5, policies: map[string][]rule{"q": rules(10, 1)}, networks: map[string]string{}, told: map[string][]string{},
+				revision: 5, policies: map[string][]extensiontest.Rule{"q": rules(10, 1)}, networks: map[string]string{}, told: map[string][]string{},
 				ports: map[string]*facts{"1": {Network: "n", Owner: "compute:nova", Policy: "q", Up: true, revision: 1}},
 			}
 			h.plug("1")
 			h.tell(s)
 			item := extension.Item{Kind: neutron.KindQosPolicy, ID: "q"}
 			older := *s
-			older.policies = map[string][]rule{"q": rules(20, 1)} // of the change that was told last
+			older.policies = map[string][]extensiontest.Rule{"q": rules(20, 1)} // of the change that was told last
 			newer := *s
-			newer.policies = map[string][]rule{"q": rules(20, 2)}
+			newer.policies = map[string][]extensiontest.Rule{"q": rules(20, 2)}
 			before := *s
 			s.revision, s.policies = 7, newer.policies
 
@@ -145,8 +146,8 @@ func TestPushesThatOvertakeEachOther(t *testing.T) {
 // A policy goes from one port to another while the agent asks for it. What was pushed meanwhile is not forgotten on the way, so an answer
 // of before does not count.
 func TestAPolicyThatGoesFromPortToPort(t *testing.T) {
-	marked := func(dscp int) map[string][]rule {
-		return map[string][]rule{"q": {{"QosDscpMarkingRule", fmt.Sprintf(`{"dscp_mark":%d}`, dscp)}}}
+	marked := func(dscp int) map[string][]extensiontest.Rule {
+		return map[string][]extensiontest.Rule{"q": {{Kind: "QosDscpMarkingRule", Data: fmt.Sprintf(`{"dscp_mark":%d}`, dscp)}}}
 	}
 	for range 20 { // ports are settled in any order
 		h := newHost(t)

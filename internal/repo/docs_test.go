@@ -230,7 +230,9 @@ func TestDocsMakeTargets(t *testing.T) {
 func TestDocsCommands(t *testing.T) {
 	for program, least := range map[string]int{"patchbay": 50, "lab": 20} {
 		binary := filepath.Join(t.TempDir(), program)
-		if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, module+"cmd/"+program).CombinedOutput(); err != nil {
+		build := exec.CommandContext(t.Context(), "go", "build", "-ldflags", "-s -w", "-o", binary, module+"cmd/"+program)
+		build.Env = append(os.Environ(), "CGO_ENABLED=0") // as `make build`, which has compiled the packages
+		if out, err := build.CombinedOutput(); err != nil {
 			t.Fatalf("building %s: %v\n%s", program, err, out)
 		}
 		help := helpOf(t, binary)

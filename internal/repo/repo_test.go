@@ -162,7 +162,7 @@ func TestImportsGoOneWay(t *testing.T) {
 }
 
 // forTests are packages that only tests import.
-var forTests = []string{"internal/fake", "internal/script", "openflow/openflowtest", "internal/extension/extensiontest"}
+var forTests = []string{"internal/fake", "internal/script", "openflow/openflowtest", "internal/extension/extensiontest", "lab/peer"}
 
 func TestSupportOfTestsStaysInTests(t *testing.T) {
 	for _, p := range packages(t) {

@@ -42,9 +42,6 @@ type (
 
 // Calls implements extension.Caller.
 func (t *trunks) Calls() []extension.Call {
-	if len(t.busy) == 0 {
-		return nil
-	}
 	var out []extension.Call
 	var questions []question
 	for _, name := range slices.Sorted(maps.Keys(t.busy)) {

@@ -8,6 +8,8 @@ import (
 	"encoding/hex"
 	"net/netip"
 	"strings"
+
+	"golang.org/x/crypto/blake2b"
 )
 
 // maxName is what the kernel allows for the name of an interface.
@@ -36,9 +38,11 @@ func TunnelNames(e Endpoint) []string {
 		return []string{e.Type + "-" + hex.EncodeToString(b[:])}
 	}
 	text := e.IP.String()
-	older := sha1.Sum([]byte(text)) //nolint:gosec // see above
+	older := sha1.Sum([]byte(text))         //nolint:gosec // see above
+	newer, _ := blake2b.New(sha1.Size, nil) // fails for other sizes and for keys
+	newer.Write([]byte(text))
 	names := make([]string, 0, 2)
-	for _, sum := range [][]byte{blake2b(text, 20), older[:]} {
+	for _, sum := range [][]byte{newer.Sum(nil), older[:]} {
 		name := e.Type + "-" + strings.ToLower(base32.StdEncoding.EncodeToString(sum))
 		names = append(names, name[:maxName])
 	}

@@ -116,15 +116,21 @@ func pushOf(t *testing.T, l *listener, kind neutron.Kind) *neutron.Push {
 	}
 }
 
-func TestALifeOfAPort(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
+// started is a simulated server on a broker of its own, and the time that the test has.
+func started(t *testing.T, limit time.Duration) (context.Context, *broker.Broker, *sim.Server) {
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	t.Cleanup(cancel)
 	b := broker.New(t)
 	s, err := sim.Start(ctx, sim.Config{URL: b.URL(), Log: t.Logf})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = s.Close(context.Background()) }()
+	t.Cleanup(func() { _ = s.Close(context.Background()) })
+	return ctx, b, s
+}
+
+func TestALifeOfAPort(t *testing.T) {
+	ctx, b, s := started(t, 2*time.Minute)
 	one, two := listen(ctx, t, b.URL(), "hv1"), listen(ctx, t, b.URL(), "hv2")
 	if got := one.report(ctx, t, "hv1", "192.0.2.1"); got != neutron.StatusNew {
 		t.Errorf("first report: %s", got)
@@ -208,14 +214,7 @@ func TestALifeOfAPort(t *testing.T) {
 }
 
 func TestChurn(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	b := broker.New(t)
-	s, err := sim.Start(ctx, sim.Config{URL: b.URL(), Log: t.Logf})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = s.Close(context.Background()) }()
+	ctx, b, s := started(t, time.Minute)
 	l := listen(ctx, t, b.URL(), "hv1")
 	made, err := s.Populate(ctx, sim.Population{Groups: 2, Members: 2})
 	if err != nil {

@@ -23,6 +23,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/patchbay-sdn/patchbay/lab/peer"
 )
 
 // The flags of the differential test: a failure prints the seed to repeat it. The seed is fixed, so that a change is
@@ -43,19 +45,8 @@ type oracle struct {
 
 func startOracle(t *testing.T) *oracle {
 	t.Helper()
-	cmd := exec.Command(python, "testdata/oracle.py")
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatalf("starting the oracle (package python3-oslo.config): %v", err)
-	}
+	cmd := exec.Command(python, "testdata/oracle.py") // needs package python3-oslo.config
+	in, out := peer.Start(t, cmd)
 	t.Cleanup(func() {
 		if err := errors.Join(in.Close(), cmd.Wait()); err != nil {
 			t.Errorf("oracle: %v", err)

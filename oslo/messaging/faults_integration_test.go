@@ -18,8 +18,6 @@ import (
 	"testing"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
-
 	"github.com/patchbay-sdn/patchbay/lab/broker"
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
@@ -259,15 +257,7 @@ func TestGapOnlyWhenThereWasOne(t *testing.T) {
 	cast("seven")
 	eventually(t, 5*time.Second, "cast after crash", func() bool { return strings.HasSuffix(got.String(), "seven") })
 
-	conn, err := amqp.Dial("amqp://patchbay:patchbay@" + b.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close() }()
-	ch, err := conn.Channel()
-	if err != nil {
-		t.Fatal(err)
-	}
+	ch := raw(t, b)
 	if _, err := ch.QueueDeclarePassive(private, false, false, false, false, nil); err != nil {
 		t.Fatalf("before Close: %v", err)
 	}
@@ -275,7 +265,7 @@ func TestGapOnlyWhenThereWasOne(t *testing.T) {
 	if err := agent.Close(ctx); err != nil {
 		t.Error(err)
 	}
-	_, err = ch.QueueDeclarePassive(private, false, false, false, false, nil)
+	_, err := ch.QueueDeclarePassive(private, false, false, false, false, nil)
 	t.Logf("queue gone %s after the call of Close", time.Since(began))
 	if err == nil || time.Since(began) > time.Second {
 		t.Errorf("after Close: %v, %s", err, time.Since(began))
@@ -335,15 +325,7 @@ func crashHelper() {
 func TestLeftoversOfAPythonAgent(t *testing.T) {
 	noLeaks(t)
 	ctx := within(t, 20*time.Second)
-	conn, err := amqp.Dial("amqp://patchbay:patchbay@" + shared.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close() }()
-	ch, err := conn.Channel()
-	if err != nil {
-		t.Fatal(err)
-	}
+	ch := raw(t, shared)
 	for _, q := range []string{"old-a.hv9", "old-b.hv9"} {
 		if _, err := ch.QueueDeclare(q, false, false, false, false, nil); err != nil {
 			t.Fatal(err)

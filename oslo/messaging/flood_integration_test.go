@@ -46,7 +46,7 @@ func TestLargeMessages(t *testing.T) {
 		handled.Add(1)
 		return nil, nil
 	}})
-	ch := raw(t)
+	ch := raw(t, shared)
 	publish := func(body []byte, headers amqp.Table) {
 		t.Helper()
 		if err := ch.PublishWithContext(ctx, "large_fanout", "", false, false, amqp.Publishing{Body: body, Headers: headers}); err != nil {
@@ -127,7 +127,7 @@ func TestBrokerKeepsWhatTheHandlerDoesNotTake(t *testing.T) {
 		handled.Add(1)
 		return nil, nil
 	}})
-	ch := raw(t)
+	ch := raw(t, shared)
 	for range sent {
 		if err := ch.PublishWithContext(ctx, "busy_fanout", "", false, false, amqp.Publishing{Body: []byte(`{"method":"x","args":{}}`)}); err != nil {
 			t.Fatal(err)

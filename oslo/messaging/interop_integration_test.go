@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/patchbay-sdn/patchbay/lab/peer"
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
 
@@ -38,19 +39,8 @@ func startPython(t *testing.T, args ...string) *python {
 func startPythonOn(t *testing.T, exchange string, args ...string) *python {
 	t.Helper()
 	cmd := exec.Command("/usr/bin/python3", append([]string{"testdata/peer.py"}, args...)...)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd.Stderr = os.Stderr
 	cmd.Env = append(os.Environ(), "CONTROL_EXCHANGE="+exchange)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	in, out := peer.Start(t, cmd)
 	t.Cleanup(func() {
 		_ = in.Close()
 		timer := time.AfterFunc(10*time.Second, func() { _ = cmd.Process.Kill() })

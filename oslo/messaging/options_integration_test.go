@@ -153,15 +153,7 @@ func TestTransientQuorumAndStreams(t *testing.T) {
 func TestQueueManagerNames(t *testing.T) {
 	noLeaks(t)
 	ctx := within(t, 30*time.Second)
-	conn, err := amqp.Dial("amqp://patchbay:patchbay@" + shared.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close() }()
-	ch, err := conn.Channel()
-	if err != nil {
-		t.Fatal(err)
-	}
+	ch := raw(t, shared)
 	if _, err := ch.QueueDeclare("reply_node7:agent:1", false, false, false, false, amqp.Table{"x-expires": int64(1_800_000)}); err != nil {
 		t.Fatal(err)
 	}

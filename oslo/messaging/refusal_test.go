@@ -115,22 +115,31 @@ func TestTransientQueuesDenied(t *testing.T) {
 	})
 }
 
+// refusals serves for twenty minutes, in which the broker refuses: each time with the same event, at most once a minute or so. It
+// returns the last reason.
+func (m *memClient) refusals(s Service, event string) error {
+	m.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
+	defer cancel()
+	s.Handler = func(context.Context, *Message) (any, error) { return nil, nil }
+	err := m.Serve(ctx, s)
+	e := m.seenEvents()
+	if n := len(e); n < 20 || n > 35 || slices.ContainsFunc(e, func(s string) bool { return s != event }) {
+		m.t.Errorf("%d events: %q", n, e)
+	}
+	return err
+}
+
 // TestSharedQueueDenied: a queue that is not ours alone is as the options say, so nothing but other options help. That is said,
 // and tried again at most once a minute or so.
 func TestSharedQueueDenied(t *testing.T) {
 	inMemory(t, func(t *testing.T, b *memBroker) {
 		b.deny = true
 		c := b.client(t, "hv1", nil)
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
-		defer cancel()
-		err := c.Serve(ctx, Service{Topics: []string{"t"}, Shared: true, Handler: func(context.Context, *Message) (any, error) { return nil, nil }})
+		err := c.refusals(Service{Topics: []string{"t"}, Shared: true}, "Refused ")
 		var r *RefusedError
 		if !errors.As(err, &r) || !strings.Contains(err.Error(), "set amqp_durable_queues") || !strings.Contains(err.Error(), "transient_nonexcl_queues") {
 			t.Errorf("%v", err)
-		}
-		e := c.seenEvents()
-		if n := len(e); n < 20 || n > 35 || slices.ContainsFunc(e, func(s string) bool { return s != "Refused " }) {
-			t.Errorf("%d events: %q", n, e)
 		}
 		if c.refused.Next > refusalMax || c.refused.Next < refusalMax/2 || c.refused.Addr != "b1:5672" {
 			t.Errorf("%+v", c.refused)
@@ -148,15 +157,9 @@ func TestOldBroker(t *testing.T) {
 	inMemory(t, func(t *testing.T, b *memBroker) {
 		b.old = true
 		c := b.client(t, "hv1", func(cfg *Config) { cfg.Rabbit.TransientQuorumQueue = true })
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
-		defer cancel()
-		err := c.Serve(ctx, Service{Topics: []string{"t"}, Handler: func(context.Context, *Message) (any, error) { return nil, nil }})
+		err := c.refusals(Service{Topics: []string{"t"}}, "Refused "+c.layout.privateQ)
 		if !refused(err, amqp.PreconditionFailed) || !strings.Contains(err.Error(), "invalid arg 'x-expires'") || !strings.Contains(err.Error(), "set rabbit_transient_quorum_queue = false") {
 			t.Errorf("%v", err)
-		}
-		e := c.seenEvents()
-		if n := len(e); n < 20 || n > 35 || slices.ContainsFunc(e, func(s string) bool { return s != "Refused "+c.layout.privateQ }) {
-			t.Errorf("%d events: %q", n, e)
 		}
 		b.wantSaid(t, "queue.delete", 0)
 		b.wantSaid(t, "connection.open", 1)

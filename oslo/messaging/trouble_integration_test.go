@@ -15,13 +15,14 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/patchbay-sdn/patchbay/lab/broker"
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
 
 // raw is an AMQP channel of the test's own.
-func raw(t *testing.T) *amqp.Channel {
+func raw(t *testing.T, b *broker.Broker) *amqp.Channel {
 	t.Helper()
-	conn, err := amqp.Dial("amqp://patchbay:patchbay@" + shared.Addr())
+	conn, err := amqp.Dial("amqp://patchbay:patchbay@" + b.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +50,7 @@ func TestReplyQueueDeletedUnderACall(t *testing.T) {
 	var got string
 	go func() { done <- client.Call(ctx, messaging.Target{Topic: "rq"}, "m", nil, &got) }()
 	<-started
-	ch := raw(t)
+	ch := raw(t, shared)
 	for _, q := range queuesOf(t, shared, "reply_") {
 		if _, err := ch.QueueDelete(q.Name, false, false, false); err != nil {
 			t.Fatal(err)
@@ -70,7 +71,7 @@ func TestBadMessages(t *testing.T) {
 	ctx := within(t, 30*time.Second)
 	server, log := open(t, shared, "server", "s2", func(cfg *messaging.Config) { cfg.Rabbit.MissingConsumerRetry = 300 * time.Millisecond })
 	serve(t, server, messaging.Service{Topics: []string{"bad"}, Handler: echo})
-	ch := raw(t)
+	ch := raw(t, shared)
 	bodies := []string{
 		"", "not json", `{"oslo.version":"2.0","oslo.message":17}`, `{"oslo.version":"9.0","oslo.message":"{}"}`, `{"args":{}}`,
 		`{"method":"echo","args":{"value":1},"_msg_id":"x","_reply_q":"reply_of_nobody","_unique_id":"u1"}`,
@@ -224,7 +225,7 @@ func TestSecretsStaySecret(t *testing.T) {
 func TestSetupRefused(t *testing.T) {
 	noLeaks(t)
 	ctx := within(t, 30*time.Second)
-	ch := raw(t)
+	ch := raw(t, shared)
 	if err := ch.ExchangeDeclare("odd_fanout", "direct", false, false, false, false, nil); err != nil {
 		t.Fatal(err)
 	}

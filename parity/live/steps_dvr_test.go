@@ -26,15 +26,10 @@ func routedNetwork(name string, n int, segment attrs, more ...attrs) step {
 				body[k] = v
 			}
 		}
-		var answer struct{ Network struct{ ID string } }
-		if err := p.api(ctx, http.MethodPost, "networks", attrs{"network": body}, &answer); err != nil {
+		t := &thing{name: name, kind: 'a'}
+		if err := p.create(ctx, "networks", "network", body, t); err != nil {
 			return err
 		}
-		t := &thing{name: name, id: answer.Network.ID, kind: 'a'}
-		p.made(t)
-		p.undo = append(p.undo, func(ctx context.Context) error {
-			return absent(p.api(ctx, http.MethodDelete, "networks/"+t.id, nil, nil))
-		})
 		prefix := fmt.Sprintf("10.%d.0.", n)
 		sub := attrs{"network_id": t.id, "tenant_id": lab.Project, "enable_dhcp": false, "ip_version": 4, "cidr": prefix + "0/24"}
 		if n == 0 {
@@ -55,35 +50,20 @@ func gatewayPort(name, net string, last int) step {
 	return step{text: fmt.Sprintf("port %s of %s is created for a router", name, net), do: func(ctx context.Context, p *play) error {
 		mac, _, _ := addresses(name)
 		sub := p.things[net].subnets[0]
-		var answer struct{ Port struct{ ID string } }
-		err := p.api(ctx, http.MethodPost, "ports", attrs{"port": attrs{
+		return p.create(ctx, "ports", "port", attrs{
 			"name": name, "tenant_id": lab.Project, "network_id": p.things[net].id, "mac_address": mac,
 			"fixed_ips": []attrs{{"subnet_id": sub["id"], "ip_address": fmt.Sprint(sub["prefix"], last)}},
-		}}, &answer)
-		if err != nil {
-			return err
-		}
-		t := &thing{name: name, id: answer.Port.ID, kind: 'b', tap: tapName(answer.Port.ID), mac: mac, router: true}
-		p.made(t)
-		p.undo = append(p.undo, func(ctx context.Context) error {
-			return absent(p.api(ctx, http.MethodDelete, "ports/"+t.id, nil, nil))
-		})
-		return nil
+		}, &thing{name: name, kind: 'b', mac: mac, router: true})
 	}}
 }
 
 // router creates a distributed router with interfaces.
 func router(name string, ports ...string) step {
 	return step{text: fmt.Sprintf("a distributed router %s joins %v", name, ports), do: func(ctx context.Context, p *play) error {
-		var answer struct{ Router struct{ ID string } }
-		if err := p.api(ctx, http.MethodPost, "routers", attrs{"router": attrs{"name": name, "tenant_id": lab.Project, "distributed": true}}, &answer); err != nil {
+		t := &thing{name: name, kind: 'e'}
+		if err := p.create(ctx, "routers", "router", attrs{"name": name, "tenant_id": lab.Project, "distributed": true}, t); err != nil {
 			return err
 		}
-		t := &thing{name: name, id: answer.Router.ID, kind: 'e'}
-		p.made(t)
-		p.undo = append(p.undo, func(ctx context.Context) error {
-			return absent(p.api(ctx, http.MethodDelete, "routers/"+t.id, nil, nil))
-		})
 		for _, port := range ports {
 			id := attrs{"port_id": p.things[port].id}
 			if err := p.api(ctx, http.MethodPut, "routers/"+t.id+"/add_router_interface", id, nil); err != nil {

@@ -194,19 +194,8 @@ func dropGroup(name string) step {
 // addressGroup creates an address group.
 func addressGroup(name string, prefixes ...string) step {
 	return step{text: fmt.Sprintf("address group %s is created with %v", name, prefixes), do: func(ctx context.Context, p *play) error {
-		var answer struct {
-			Group struct{ ID string } `json:"address_group"`
-		}
-		body := attrs{"address_group": attrs{"name": name, "tenant_id": lab.Project, "addresses": prefixes}}
-		if err := p.api(ctx, http.MethodPost, "address-groups", body, &answer); err != nil {
-			return err
-		}
-		t := &thing{name: name, id: answer.Group.ID, kind: 'e'}
-		p.made(t)
-		p.undo = append(p.undo, func(ctx context.Context) error {
-			return absent(p.api(ctx, http.MethodDelete, "address-groups/"+t.id, nil, nil))
-		})
-		return nil
+		body := attrs{"name": name, "tenant_id": lab.Project, "addresses": prefixes}
+		return p.create(ctx, "address-groups", "address_group", body, &thing{name: name, kind: 'e'})
 	}}
 }
 

@@ -54,16 +54,9 @@ func mark(n int) attrs           { return attrs{"dscp_mark": n} }
 // policy creates a QoS policy. Its rules are called Q1.1, Q1.2 …
 func policy(name string, limits ...limit) step {
 	return step{text: fmt.Sprintf("QoS policy %s is created with %v", name, limits), do: func(ctx context.Context, p *play) error {
-		var answer struct{ Policy struct{ ID string } }
-		body := attrs{"policy": attrs{"name": name, "tenant_id": lab.Project}}
-		if err := p.api(ctx, http.MethodPost, "qos/policies", body, &answer); err != nil {
+		if err := p.create(ctx, "qos/policies", "policy", attrs{"name": name, "tenant_id": lab.Project}, &thing{name: name, kind: 'e'}); err != nil {
 			return err
 		}
-		t := &thing{name: name, id: answer.Policy.ID, kind: 'e'}
-		p.made(t)
-		p.undo = append(p.undo, func(ctx context.Context) error {
-			return absent(p.api(ctx, http.MethodDelete, "qos/policies/"+t.id, nil, nil))
-		})
 		for i, l := range limits {
 			if err := p.addLimit(ctx, fmt.Sprintf("%s.%d", name, i+1), name, l); err != nil {
 				return err

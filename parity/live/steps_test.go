@@ -56,15 +56,10 @@ func network(name, versions string, segments ...attrs) step {
 		} else {
 			body["segments"] = segments
 		}
-		var answer struct{ Network struct{ ID string } }
-		if err := p.api(ctx, http.MethodPost, "networks", attrs{"network": body}, &answer); err != nil {
+		t := &thing{name: name, kind: 'a'}
+		if err := p.create(ctx, "networks", "network", body, t); err != nil {
 			return err
 		}
-		t := &thing{name: name, id: answer.Network.ID, kind: 'a'}
-		p.made(t)
-		p.undo = append(p.undo, func(ctx context.Context) error {
-			return absent(p.api(ctx, http.MethodDelete, "networks/"+t.id, nil, nil))
-		})
 		for _, v := range versions {
 			sub := attrs{"network_id": t.id, "tenant_id": lab.Project, "enable_dhcp": false, "ip_version": 4, "cidr": "192.168.100.0/24"}
 			if v == '6' {
@@ -78,6 +73,22 @@ func network(name, versions string, segments ...attrs) step {
 		}
 		return nil
 	}}
+}
+
+// create makes a thing by the server's API, and deletes it at the end.
+func (p *play) create(ctx context.Context, path, kind string, body attrs, t *thing) error {
+	var answer map[string]struct{ ID string }
+	if err := p.api(ctx, http.MethodPost, path, attrs{kind: body}, &answer); err != nil {
+		return err
+	}
+	if t.id = answer[kind].ID; kind == "port" {
+		t.tap = tapName(t.id)
+	}
+	p.made(t)
+	p.undo = append(p.undo, func(ctx context.Context) error {
+		return absent(p.api(ctx, http.MethodDelete, path+"/"+t.id, nil, nil))
+	})
+	return nil
 }
 
 // absent takes "there is no such thing" for success.
@@ -139,16 +150,7 @@ func port(name, net string, host int, more ...attrs) step {
 			}
 			maps.Copy(body, a)
 		}
-		var answer struct{ Port struct{ ID string } }
-		if err := p.api(ctx, http.MethodPost, "ports", attrs{"port": body}, &answer); err != nil {
-			return err
-		}
-		t := &thing{name: name, id: answer.Port.ID, kind: 'b', tap: tapName(answer.Port.ID), mac: mac, host: host}
-		p.made(t)
-		p.undo = append(p.undo, func(ctx context.Context) error {
-			return absent(p.api(ctx, http.MethodDelete, "ports/"+t.id, nil, nil))
-		})
-		return nil
+		return p.create(ctx, "ports", "port", body, &thing{name: name, kind: 'b', mac: mac, host: host})
 	}}
 }
 

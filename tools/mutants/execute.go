@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -78,11 +79,7 @@ func (m *mutants) ensure(ctx context.Context, pkgs []string, out io.Writer) erro
 		}
 	}
 	begin := time.Now()
-	err := parallel(ctx, m.o.workers, len(build), func(i int) error {
-		_, err := goCommand(ctx, m.root, "test", "-c", "-overlay", m.overlay, "-o", m.bins[build[i]].path, build[i])
-		return err
-	})
-	if err != nil {
+	if err := m.build(ctx, build); err != nil {
 		return err
 	}
 	built := time.Since(begin)
@@ -100,6 +97,42 @@ func (m *mutants) ensure(ctx context.Context, pkgs []string, out io.Writer) erro
 		}
 	}
 	fmt.Fprintf(out, "%d test programs built in %.0f s; %d tests, %.0f s one after the other\n", len(build), built.Seconds(), tests, seconds)
+	return nil
+}
+
+// build compiles and links test programs. One call of go builds all whose last names differ: two calls at a time would
+// compile the packages below twice. What only a debugger reads is not linked.
+func (m *mutants) build(ctx context.Context, pkgs []string) error {
+	for len(pkgs) > 0 {
+		dir, err := os.MkdirTemp(m.dir, "build")
+		if err != nil {
+			return err
+		}
+		args := []string{"test", "-c", "-overlay", m.overlay, "-ldflags", "-s -w", "-o", dir + "/"}
+		named := map[string]string{}
+		var later []string
+		for _, pkg := range pkgs {
+			name := path.Base(pkg) + ".test"
+			if _, taken := named[name]; taken {
+				later = append(later, pkg)
+				continue
+			}
+			named[name] = pkg
+			args = append(args, pkg)
+		}
+		if _, err := goCommand(ctx, m.root, args...); err != nil {
+			return err
+		}
+		for name, pkg := range named {
+			if err := os.Rename(filepath.Join(dir, name), m.bins[pkg].path); err != nil {
+				return err
+			}
+		}
+		if err := os.Remove(dir); err != nil {
+			return err
+		}
+		pkgs = later
+	}
 	return nil
 }
 

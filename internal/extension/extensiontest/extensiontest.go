@@ -178,18 +178,13 @@ func (h *host) settle() {
 
 // write commits the rows of one object that are not as wanted, and says whether there was one.
 func (h *host) write() bool {
-	for _, o := range slices.SortedFunc(maps.Keys(h.wants), world.Object.Compare) {
-		tx := ovsdb.NewTx(h.w.View)
-		for _, r := range slices.Concat(h.wants[o].Rows, h.wants[o].After) {
-			r.Add(tx, h.w.View)
-		}
-		if tx.Len() > 0 {
-			_, errs := h.db.CommitAll(context.Background(), []*ovsdb.Tx{tx})
-			h.check(errs[0])
-			return true
-		}
+	tx := Unwritten(h.w.View, h.wants)
+	if tx == nil {
+		return false
 	}
-	return false
+	_, errs := h.db.CommitAll(context.Background(), []*ovsdb.Tx{tx})
+	h.check(errs[0])
+	return true
 }
 
 // bound returns a port that is bound to this host, on a local network.
