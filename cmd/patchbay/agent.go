@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -73,11 +72,7 @@ func runAgent(ctx context.Context, o *options.Options) error {
 	}
 	limitMemory(os.Getenv, os.DirFS("/"))
 	level := &slog.LevelVar{}
-	level.Set(logLevel(o))
-	log, closeLog, err := openLog(o, level)
-	if err != nil {
-		return err
-	}
+	log, closeLog := openLog(o, level)
 	defer closeLog()
 	if err := noDumps(); err != nil {
 		log.Warn("core dumps not disabled, they would contain secrets", "err", err)
@@ -110,7 +105,7 @@ func startAgent(ctx context.Context, o *options.Options, log *slog.Logger, level
 	notifier := observe.NewNotifier(os.Getenv, os.Getpid())
 	cfg := agentConfig(ctx, o)
 	cfg.Link = runner.Supervised(func(ctx context.Context, bridge string) (*openflow.Conn, error) {
-		return openflow.Dial(ctx, openflow.MgmtSocket(bridge), openflow.Config{})
+		return dialBridge(ctx, o, bridge)
 	})
 	if connections != nil {
 		cfg.ConntrackLimit = uint32(o.Patchbay.ConntrackLimit) //nolint:gosec // bounded by its type
@@ -171,12 +166,32 @@ func usable(o *options.Options) (messaging.URL, error) {
 }
 
 func databaseConfig(o *options.Options) ovsdb.Config {
-	v, err := o.Value("ovs", "ovsdb_connection")
 	return ovsdb.Config{
 		Endpoint:    o.OVS.OVSDBConnection,
 		SSL:         ovsdb.SSL{PrivateKey: o.OVS.SSLKeyFile, Certificate: o.OVS.SSLCertFile, CACert: o.OVS.SSLCACertFile},
-		PreferLocal: err == nil && v.Origin().Kind == config.FromDefault,
+		PreferLocal: !isSet(o, "ovs", "ovsdb_connection"),
+		Timeout:     o.OVS.OVSDBTimeout,
 	}
+}
+
+// dialBridge connects to a bridge, within the times that are set.
+func dialBridge(ctx context.Context, o *options.Options, bridge string) (*openflow.Conn, error) {
+	if d := o.OVS.OFConnectTimeout; d > 0 && isSet(o, "ovs", "of_connect_timeout") {
+		bounded, cancel := context.WithTimeout(ctx, d)
+		defer cancel()
+		ctx = bounded
+	}
+	var cfg openflow.Config
+	if isSet(o, "ovs", "of_request_timeout") {
+		cfg.Timeout = max(o.OVS.OFRequestTimeout, 0)
+	}
+	return openflow.Dial(ctx, openflow.MgmtSocket(bridge), cfg)
+}
+
+// isSet says whether an option has a value of its own.
+func isSet(o *options.Options, group, name string) bool {
+	v, err := o.Value(group, name)
+	return err == nil && v.Origin().Kind != config.FromDefault
 }
 
 // agentConfig is the agent's configuration as far as it follows from the options.
@@ -297,33 +312,6 @@ func brokerConfig(o *options.Options, url messaging.URL, onEvent func(messaging.
 	}
 }
 
-func logLevel(o *options.Options) slog.Level {
-	if o.Log.Debug {
-		return slog.LevelDebug
-	}
-	return slog.LevelInfo
-}
-
-// openLog opens what the options name: a file, standard error, or both.
-func openLog(o *options.Options, level slog.Leveler) (*slog.Logger, func(), error) {
-	var out io.Writer = os.Stderr
-	closeLog := func() {}
-	if o.Log.File != "" {
-		f, err := observe.OpenLogFile(o.Log.File)
-		if err != nil {
-			return nil, nil, err
-		}
-		out, closeLog = f, func() { _ = f.Close() }
-		if o.Log.Stderr {
-			out = io.MultiWriter(f, os.Stderr)
-		}
-	}
-	if o.Log.JSON {
-		return observe.NewJSONLogger(out, level), closeLog, nil
-	}
-	return observe.NewLogger(out, level), closeLog, nil
-}
-
 // reload reads the files again, takes over what may change at run time, and names what may not.
 func reload(o *options.Options, log *slog.Logger, level *slog.LevelVar, n *observe.Notifier) *options.Options {
 	notify := func(err error) {
@@ -338,7 +326,7 @@ func reload(o *options.Options, log *slog.Logger, level *slog.LevelVar, n *obser
 		log.Error("configuration not reloaded, keeping the current one", "err", err)
 		return o
 	}
-	level.Set(logLevel(next))
+	level.Set(next.Logging().Level)
 	for _, c := range changes.Changed {
 		log.Info("option changed", "option", c.New.Option().Name, "value", c.New.String())
 	}

@@ -139,7 +139,7 @@ func TestRows(t *testing.T) {
 		if r.support != Supported && r.why == "" {
 			t.Errorf("%s: %s without a reason", id, r.support)
 		}
-		if (r.support == Partly) != (r.refuse != nil) {
+		if (r.support == Partly) != (r.refuse != nil || r.refuseWith != nil) {
 			t.Errorf("%s: partly supported and refusing values must go together", id)
 		}
 		if r.support == Supported && r.field == nil && !strings.HasPrefix(id.Option, "my_ip") {

@@ -70,6 +70,11 @@ func (c *Client) CommitAll(ctx context.Context, txs []*Tx) (Result, []error) {
 
 // commit sends transactions as one. It names the one that failed, if one did.
 func (c *Client) commit(ctx context.Context, txs []*Tx) (Result, *Tx, error) {
+	if c.cfg.Timeout > 0 {
+		bounded, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+		defer cancel()
+		ctx = bounded
+	}
 	applied := false
 	for i, tx := range txs {
 		tx.prefix = "t" + strconv.Itoa(i)
