@@ -124,7 +124,7 @@ func ovsRows() []row {
 		{Option: config.Option{Group: groupOVS, Name: "trunk_enabled", Type: config.Bool{}, Default: true, Help: "handle trunk ports"},
 			field: func(o *Options) any { return &o.OVS.TrunkEnabled }, releases: "28 and later"},
 		since("17 only", withReason(flag("use_veth_interconnection", "join bridges with veth pairs instead of patch ports", nil),
-			"bridges are joined with patch ports only",
+			"bridges are joined with patch ports only: beside veth pairs they would make a loop",
 			whenTrue("asks for veth pairs between bridges, which Neutron itself has removed; Patchbay uses patch ports"))),
 	}
 }
