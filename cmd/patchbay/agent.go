@@ -15,6 +15,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/patchbay-sdn/patchbay/internal/agent"
 	"github.com/patchbay-sdn/patchbay/internal/conntrack"
+	"github.com/patchbay-sdn/patchbay/internal/inspect"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/observe"
 	"github.com/patchbay-sdn/patchbay/internal/options"
@@ -72,12 +74,12 @@ func runAgent(ctx context.Context, o *options.Options) error {
 	}
 	limitMemory(os.Getenv, os.DirFS("/"))
 	level := &slog.LevelVar{}
-	log, closeLog := openLog(o, level)
-	defer closeLog()
+	log, files := openLog(o, level)
+	defer files.close()
 	if err := noDumps(); err != nil {
 		log.Warn("core dumps not disabled, they would contain secrets", "err", err)
 	}
-	if err := startAgent(ctx, o, log, level); err != nil {
+	if err := startAgent(ctx, o, logging{log, level, files}); err != nil {
 		// Also into the log: under a service manager nobody reads standard error.
 		log.Error("agent failed", "err", err)
 		return err
@@ -85,7 +87,15 @@ func runAgent(ctx context.Context, o *options.Options) error {
 	return nil
 }
 
-func startAgent(ctx context.Context, o *options.Options, log *slog.Logger, level *slog.LevelVar) error {
+// logging is the log, its level, and the files that it is written to.
+type logging struct {
+	log   *slog.Logger
+	level *slog.LevelVar
+	files logFiles
+}
+
+func startAgent(ctx context.Context, o *options.Options, to logging) error {
+	log := to.log
 	url, err := usable(o)
 	if err != nil {
 		return err
@@ -119,6 +129,9 @@ func startAgent(ctx context.Context, o *options.Options, log *slog.Logger, level
 		return fmt.Errorf("the broker: %w", err)
 	}
 	log.Info("agent starting", "version", version, "host", o.Default.Host)
+	for _, p := range o.Advice() {
+		log.Warn("a setting is probably not as meant, see patchbay config check", "setting", p.Sentence, "at", p.Origin.String())
+	}
 
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
@@ -127,27 +140,28 @@ func startAgent(ctx context.Context, o *options.Options, log *slog.Logger, level
 	defer signal.Stop(hup)
 	var current atomic.Pointer[options.Options]
 	current.Store(o)
-	answered := serveAdmin(ctx, a, o, current.Load, log)
+	source := unmet{a, func() []inspect.Unmet { return unmetBy(o, to.files, net.InterfaceAddrs) }}
+	answered := serveAdmin(ctx, source, o, current.Load, log)
 	inherited, err := observe.Listeners(os.Getenv, os.Getpid())
 	if err != nil {
 		log.Warn("sockets from systemd not usable", "err", err)
 	}
 	released := holdController(ctx, o, inherited, log)
-	reloads := make(chan struct{})
-	go func() {
-		defer close(reloads)
+	var beside sync.WaitGroup
+	beside.Go(func() {
 		for {
 			select {
 			case <-ctx.Done():
 				return
 			case <-hup:
-				current.Store(reload(current.Load(), log, level, notifier))
+				current.Store(reload(current.Load(), log, to.level, notifier))
 			}
 		}
-	}()
+	})
+	beside.Go(func() { awaitEndpoint(ctx, o, net.InterfaceAddrs, log) })
 	err = a.Run(ctx)
 	stop()
-	<-reloads
+	beside.Wait()
 	answered()
 	released()
 	return err
@@ -210,40 +224,16 @@ func agentConfig(ctx context.Context, o *options.Options) agent.Config {
 	}
 }
 
-// refuse stops the start on options that ask for what Patchbay does not have, and on a tunnel endpoint that is not on
-// this host. All reasons are given at once.
+// refuse stops the start on options that ask for what Patchbay does not have. All reasons are given at once.
 func refuse(o *options.Options) error {
 	var reasons []string
 	for _, p := range o.Unsupported() {
 		reasons = append(reasons, p.Error())
 	}
-	if len(o.Agent.TunnelTypes) > 0 {
-		if err := localAddress(o.OVS.LocalIP); err != nil {
-			reasons = append(reasons, "[ovs] local_ip "+err.Error())
-		}
-	}
 	if len(reasons) == 0 {
 		return nil
 	}
 	return fmt.Errorf("%s", strings.Join(reasons, "\n"))
-}
-
-// localAddress checks that an interface of this host has the address.
-func localAddress(text string) error {
-	want, err := netip.ParseAddr(text)
-	if err != nil {
-		return fmt.Errorf("is %q: not an address", text)
-	}
-	addrs, err := net.InterfaceAddrs()
-	if err != nil {
-		return fmt.Errorf("cannot be checked: %w", err)
-	}
-	for _, a := range addrs {
-		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().WithZone("") == want {
-			return nil
-		}
-	}
-	return fmt.Errorf("is %s, which no interface of this host has; tunnels would end nowhere", want)
 }
 
 func worldConfig(o *options.Options) world.Config {

@@ -20,11 +20,11 @@ const journalSocket = "/run/systemd/journal/socket"
 
 // openLog opens what the options name. What cannot be opened is tried again; until then records go to standard error, so that no log
 // keeps the agent from starting. Level is set to that of the options.
-func openLog(o *options.Options, level *slog.LevelVar) (*slog.Logger, func()) {
+func openLog(o *options.Options, level *slog.LevelVar) (*slog.Logger, logFiles) {
 	plan := o.Logging()
 	level.Set(plan.Level)
 	var outputs []observe.Output
-	var files []*observe.LogFile
+	var files logFiles
 	var late []slog.Attr
 	for _, to := range plan.Outputs {
 		layout, ok := observe.Layout(cmp.Or(to.DateFormat, "%F %T"))
@@ -38,20 +38,30 @@ func openLog(o *options.Options, level *slog.LevelVar) (*slog.Logger, func()) {
 		outputs = append(outputs, observe.Output{Sink: sink, Format: logFormat(to.Format), Level: atLeast{level, to.Level}, Layout: layout})
 	}
 	log := observe.New(outputs)
-	for _, f := range files {
-		if err := f.Err(); err != nil {
-			log.Warn("log file not opened, logging to standard error, retrying", "err", err)
-		}
+	if err := files.Err(); err != nil {
+		log.Warn("log file not opened, logging to standard error, retrying", "err", err)
 	}
 	for _, a := range late {
 		log.Warn("log_date_format has no equal here, times have the default form", "format", a.Value.String())
 	}
-	return log, func() {
-		var errs []error
-		for _, f := range files {
-			errs = append(errs, f.Close())
-		}
-		_ = errors.Join(errs...) // nobody is left to tell
+	return log, files
+}
+
+// logFiles are the files that records go to.
+type logFiles []*observe.LogFile
+
+// Err is why one of them cannot be opened.
+func (l logFiles) Err() error {
+	var errs []error
+	for _, f := range l {
+		errs = append(errs, f.Err())
+	}
+	return errors.Join(errs...)
+}
+
+func (l logFiles) close() {
+	for _, f := range l {
+		_ = f.Close() // nobody is left to tell
 	}
 }
 
