@@ -45,7 +45,8 @@ func newAgentCommand() *cobra.Command {
 --config-file, --config-dir and options matters: a later one overrides an earlier one.
 
 On SIGTERM the agent deletes its queues from the broker and exits. On SIGHUP it reads the files again and applies
-the options that can change at run time.`,
+the options that can change at run time. On SIGUSR2 it writes a report of its state to [oslo_reports] log_dir, or to
+standard error.`,
 		// oslo.config's arguments are ordered, which a flag set would lose.
 		DisableFlagParsing: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -54,7 +55,7 @@ the options that can change at run time.`,
 			case errors.Is(err, config.ErrHelp):
 				return cmd.Help()
 			case errors.Is(err, config.ErrVersion):
-				fmt.Fprintln(cmd.OutOrStdout(), version)
+				fmt.Fprintln(cmd.OutOrStdout(), options.Program, version)
 				return nil
 			case err != nil:
 				return fmt.Errorf("the configuration cannot be used:\n%w", err)
@@ -158,6 +159,10 @@ func startAgent(ctx context.Context, o *options.Options, to logging) error {
 			}
 		}
 	})
+	usr2 := make(chan os.Signal, 1)
+	signal.Notify(usr2, syscall.SIGUSR2)
+	defer signal.Stop(usr2)
+	beside.Go(func() { (&reporter{source, current.Load, os.Stderr, log}).serve(ctx, usr2) })
 	beside.Go(func() { awaitEndpoint(ctx, o, net.InterfaceAddrs, log) })
 	err = a.Run(ctx)
 	stop()
