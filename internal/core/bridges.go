@@ -5,6 +5,8 @@ package core
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 
 	"github.com/patchbay-sdn/patchbay/internal/dataplane"
 	"github.com/patchbay-sdn/patchbay/internal/effect"
@@ -17,12 +19,22 @@ func (a *Core) linkBridges() {
 		if lost, err := a.dataplane.Unreachable(name, a.turn.now()); row != nil && lost {
 			a.log.repeat(slog.LevelWarn, "OpenFlow connection to the bridge failed, retrying", "bridge", name, "err", err)
 		}
+		if row == nil && a.switchUp && isMapped(a.cfg.World.Physical, name) {
+			a.log.repeat(slog.LevelWarn, noMappedBridge, "bridge", name)
+		}
 		if _, dialled := a.links[name]; dialled || row == nil || row.DatapathID == "" {
 			continue // the switch has not made it yet
 		}
 		a.links[name] = nil
 		a.turn.start(effect.Dial{Bridge: name})
 	}
+}
+
+const noMappedBridge = "a bridge of bridge_mappings does not exist, waiting for it"
+
+// isMapped returns whether a bridge is one that a physical network is mapped to. Others the agent makes itself.
+func isMapped(physical map[string]string, bridge string) bool {
+	return slices.Contains(slices.Collect(maps.Values(physical)), bridge)
 }
 
 func (a *Core) bridgeLinked(e effect.BridgeLinked) {
@@ -75,6 +87,7 @@ func (a *Core) bridgeRead(e dataplane.Reading) {
 		a.keepApart(e.Flows)
 	}
 	a.log.forget("OpenFlow connection to the bridge failed, retrying")
+	a.log.forget(noMappedBridge)
 	a.log.Info("bridge connected", "bridge", e.Bridge, "flows", len(e.Flows))
 }
 

@@ -21,12 +21,17 @@ type reporting struct {
 }
 
 // sendReport sends the agent's state, if there is a true one to send: the server is known and the switch is in sight.
-// While the switch's database is away the server hears nothing, and after its agent_down_time it takes the host for
+// While the switch's database is away, or ovs-vswitchd, the server hears nothing, and after its agent_down_time it takes the host for
 // what it is: one on which nothing can be wired.
 func (a *Core) sendReport() {
 	if a.cfg.ReportInterval == 0 || a.versions == nil || !a.switchUp || a.report.inFlight {
 		return
 	}
+	if switchDead(a) {
+		a.log.repeat(slog.LevelWarn, notReporting)
+		return
+	}
+	a.log.forget(notReporting)
 	state := neutron.AgentState{
 		Binary: neutron.Binary, Host: a.cfg.Host, Topic: "N/A", AgentType: neutron.AgentType,
 		Configurations: neutron.ConfigurationsFor(a.cfg.Configurations, a.versions), StartFlag: a.report.start,
@@ -40,6 +45,20 @@ func (a *Core) sendReport() {
 	}
 	a.report.inFlight = true
 	a.turn.start(effect.ReportState{State: state, Timeout: a.cfg.ReportInterval})
+}
+
+const notReporting = "ovs-vswitchd does not answer, sending no state reports until it does"
+
+// switchDead returns whether ovs-vswitchd has not answered for longer than it takes to restart, though its database lives. The first
+// report of an agent waits for nothing: bridges may still have to be made.
+func switchDead(a *Core) bool {
+	bridge := a.cfg.World.IntegrationBridge
+	if !a.report.told || a.dataplane.Bridge(bridge).Connected {
+		return false
+	}
+	lost, _ := a.dataplane.Unreachable(bridge, a.turn.now())
+	row := a.world.View.BridgeByName(bridge)
+	return lost || row != nil && row.DatapathID == "" // it has never made the bridge
 }
 
 func (a *Core) reportEnded(e effect.StateReported) {
