@@ -195,16 +195,25 @@ func databaseConfig(o *options.Options) ovsdb.Config {
 
 // dialBridge connects to a bridge, within the times that are set.
 func dialBridge(ctx context.Context, o *options.Options, bridge string) (*openflow.Conn, error) {
-	if d := o.OVS.OFConnectTimeout; d > 0 && isSet(o, "ovs", "of_connect_timeout") {
-		bounded, cancel := context.WithTimeout(ctx, d)
+	connect, request := bridgeTimes(o)
+	if connect > 0 {
+		bounded, cancel := context.WithTimeout(ctx, connect)
 		defer cancel()
 		ctx = bounded
 	}
-	var cfg openflow.Config
-	if isSet(o, "ovs", "of_request_timeout") {
-		cfg.Timeout = max(o.OVS.OFRequestTimeout, 0)
+	return openflow.Dial(ctx, openflow.MgmtSocket(bridge), openflow.Config{Timeout: request})
+}
+
+// bridgeTimes are how long connecting to a bridge and a request may take; 0: as long as without an option. The Python agent's defaults are
+// minutes, since its thread has to get its turn meanwhile.
+func bridgeTimes(o *options.Options) (connect, request time.Duration) {
+	if isSet(o, "ovs", "of_connect_timeout") {
+		connect = max(o.OVS.OFConnectTimeout, 0)
 	}
-	return openflow.Dial(ctx, openflow.MgmtSocket(bridge), cfg)
+	if isSet(o, "ovs", "of_request_timeout") {
+		request = max(o.OVS.OFRequestTimeout, 0)
+	}
+	return connect, request
 }
 
 // isSet says whether an option has a value of its own.

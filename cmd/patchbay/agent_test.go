@@ -93,6 +93,21 @@ func TestPortsPerReport(t *testing.T) {
 	}
 }
 
+// Times of the switch are the options', where they are set.
+func TestTimesOfTheSwitch(t *testing.T) {
+	for text, want := range map[string][3]time.Duration{
+		"": {0, 0, 10 * time.Second},
+		"of_connect_timeout = 3\nof_request_timeout = 4\novsdb_timeout = 5\n": {3 * time.Second, 4 * time.Second, 5 * time.Second},
+		"of_connect_timeout = 300\nof_request_timeout = -1\n":                 {300 * time.Second, 0, 10 * time.Second},
+	} {
+		o := optionsOf(t, "[ovs]\n"+text)
+		connect, request := bridgeTimes(o)
+		if got := [3]time.Duration{connect, request, databaseConfig(o).Timeout}; got != want {
+			t.Errorf("%q: %v, want %v", text, got, want)
+		}
+	}
+}
+
 func optionsOf(t *testing.T, text string) *options.Options {
 	t.Helper()
 	o, err := options.Load(writeConfig(t, text), nil)

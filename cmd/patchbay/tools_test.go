@@ -4,18 +4,24 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"encoding/pem"
 	"flag"
 	"fmt"
+	"log/slog"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
 
+	"github.com/patchbay-sdn/patchbay/internal/observe"
 	"github.com/patchbay-sdn/patchbay/internal/options"
 )
 
@@ -157,5 +163,41 @@ func TestToolsLogs(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: the log goes to %q, want %q", x.name, got, want)
 		}
+	}
+}
+
+// TestToolsStart starts an agent with what each tool hands it, as far as an agent comes before its time is over: the log, the broker's
+// client, the switch's and the snapshot are made. Only places of this machine are others, and the remaining option.
+func TestToolsStart(t *testing.T) {
+	for _, x := range deploymentTools(t) {
+		state := t.TempDir()
+		authority := filepath.Join(state, "ca.pem")
+		writeAuthority(t, authority)
+		env := append(slices.Clone(x.env), "OS_DEFAULT__STATE_PATH="+state, "OS_OVS__OF_LISTEN_PORT=0", "OS_SECURITYGROUP__"+strings.ToUpper(remaining)+"=openvswitch")
+		o, err := options.Load(x.args, env)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o.Rabbit.TLSCAFile != "" {
+			o.Rabbit.TLSCAFile = authority
+		}
+		var out bytes.Buffer
+		ctx, cancel := context.WithDeadline(t.Context(), time.Now())
+		err = startAgent(ctx, o, logging{observe.NewLogger(&out, slog.LevelInfo), &slog.LevelVar{}, nil})
+		cancel()
+		if err != nil || !strings.Contains(out.String(), "] agent starting version=") || !strings.Contains(out.String(), "] agent stopped") {
+			t.Errorf("%s: %v\n%s", x.name, err, out.String())
+		}
+	}
+}
+
+// writeAuthority writes the certificate of an authority.
+func writeAuthority(t *testing.T, path string) {
+	t.Helper()
+	server := httptest.NewTLSServer(nil)
+	defer server.Close()
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
 	}
 }

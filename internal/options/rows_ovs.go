@@ -109,7 +109,7 @@ func ovsRows() []row {
 		unset(str("ssl_cert_file", "", "certificate for an ssl: OVSDB connection", func(o *Options) any { return &o.OVS.SSLCertFile })),
 		unset(str("ssl_ca_cert_file", "", "authority that signed the OVSDB server's certificate", func(o *Options) any { return &o.OVS.SSLCACertFile })),
 		noEffect(flag("ovsdb_debug", "log what the Python OVSDB library does", nil), "there is no such library; debug = true covers OVSDB"),
-		num("ovsdb_timeout", 10, 1, "seconds to wait for an OVSDB transaction; a round of changes has 30 seconds", func(o *Options) any { return &o.OVS.OVSDBTimeout }),
+		num("ovsdb_timeout", 10, 1, "seconds that ovsdb-server may take for a transaction; a round of changes has 30 seconds", func(o *Options) any { return &o.OVS.OVSDBTimeout }),
 		num("bridge_mac_table_size", 50000, 0, "entries of a bridge's MAC table", func(o *Options) any { return &o.OVS.BridgeMACTableSize }),
 		flag("igmp_snooping_enable", "multicast snooping on the integration bridge", func(o *Options) any { return &o.OVS.IGMPSnooping }),
 		since("24 and later", flag("igmp_flood", "with igmp_snooping_enable: flood multicast to the bridges of tunnels and physical networks, registered there or not",

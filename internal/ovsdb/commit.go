@@ -70,11 +70,6 @@ func (c *Client) CommitAll(ctx context.Context, txs []*Tx) (Result, []error) {
 
 // commit sends transactions as one. It names the one that failed, if one did.
 func (c *Client) commit(ctx context.Context, txs []*Tx) (Result, *Tx, error) {
-	if c.cfg.Timeout > 0 {
-		bounded, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
-		defer cancel()
-		ctx = bounded
-	}
 	applied := false
 	for i, tx := range txs {
 		tx.prefix = "t" + strconv.Itoa(i)
@@ -106,7 +101,9 @@ func (c *Client) commit(ctx context.Context, txs []*Tx) (Result, *Tx, error) {
 			wire.Operation{Op: wire.OperationSelect, Table: "Open_vSwitch", Where: where, Columns: []string{"next_cfg"}})
 	}
 	var done Result
-	results, err := transact(ctx, s, ops, func() {
+	sending, cancel := c.bound(ctx)
+	defer cancel()
+	results, err := transact(sending, s, ops, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		done.Seq = c.seq // the server sends a transaction's changes before its answer
@@ -122,6 +119,14 @@ func (c *Client) commit(ctx context.Context, txs []*Tx) (Result, *Tx, error) {
 	}
 	done, err = c.awaitApplied(ctx, results, done)
 	return done, nil, err
+}
+
+// bound gives a transaction its time; what ovs-vswitchd makes of it is no part of that.
+func (c *Client) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if c.cfg.Timeout <= 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, c.cfg.Timeout)
 }
 
 // failure finds the step that the server refused. A refusal at commit stands behind the results of the operations and
