@@ -42,7 +42,7 @@ func TestOsloKeys(t *testing.T) {
 		Fluent: `cmdline context error_summary extra filename funcname hostname level lineno message module name process_name time traceback`,
 	} {
 		var out bytes.Buffer
-		asObjects(&out, format).With("port", "p1").WithGroup("ovs").Warn("slow", "ofport", 7, slog.Group("of", "ok", true), "dur", time.Second)
+		asObjects(&out, format).With("port", "p1").WithGroup("ovs").Warn("slow", "ofport", 7, "of", slog.GroupValue(slog.Bool("ok", true)), "dur", time.Second)
 		var got map[string]any
 		if err := json.Unmarshal(out.Bytes(), &got); err != nil {
 			t.Fatal(err)

@@ -56,7 +56,8 @@ func (f pythonFile) chain() []map[string]string {
 	for _, key := range words(f["loggers"]["keys"]) {
 		logger := f["logger_"+key]
 		name := logger["qualname"]
-		if key == "root" || name != "" && strings.HasPrefix(agentLogger+".", name+".") {
+		_, below := strings.CutPrefix(agentLogger+".", name+".")
+		if key == "root" || name != "" && below {
 			found = append(found, logger)
 		}
 	}

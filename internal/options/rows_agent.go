@@ -14,21 +14,21 @@ func agentRows() []row {
 	flag := func(name string, def bool, help string, field func(*Options) any) row {
 		return row{Option: config.Option{Group: groupAgent, Name: name, Type: config.Bool{}, Default: def, Help: help}, field: field}
 	}
-	num := func(name string, def int, help string, field func(*Options) any) row {
-		return row{Option: config.Option{Group: groupAgent, Name: name, Type: config.Int{}, Default: def, Help: help}, field: field}
+	num := func(name string, def int, help string) row {
+		return row{Option: config.Option{Group: groupAgent, Name: name, Type: config.Int{}, Default: def, Help: help}}
 	}
 	unprivileged := "Patchbay runs no helper programs; give the service the capabilities it needs"
 	iptables := "only the iptables firewall uses it"
-	veth := num("veth_mtu", 9000, "MTU of veth pairs", nil)
+	veth := num("veth_mtu", 9000, "MTU of veth pairs")
 	veth.Removal = "it has had no effect since Neutron 18"
-	quitting := noEffect(num("quitting_rpc_timeout", 10, "seconds that calls may take once the agent was told to stop; 0: no limit of its own", nil),
+	quitting := noEffect(num("quitting_rpc_timeout", 10, "seconds that calls may take once the agent was told to stop; 0: no limit of its own"),
 		"a stop waits for no call; it ends within a second")
 	quitting.advise = atLeast(0)
 	veth.releases = "17 to 23"
 	return []row{
-		noEffect(num("polling_interval", 2, "seconds between looks at the switch", nil), "Patchbay is told about changes and does not poll"),
+		noEffect(num("polling_interval", 2, "seconds between looks at the switch"), "Patchbay is told about changes and does not poll"),
 		noEffect(flag("minimize_polling", true, "watch OVSDB instead of polling", nil), "Patchbay never polls, so there is nothing to minimise"),
-		noEffect(num("ovsdb_monitor_respawn_interval", 30, "seconds before the OVSDB monitor process is started again", nil),
+		noEffect(num("ovsdb_monitor_respawn_interval", 30, "seconds before the OVSDB monitor process is started again"),
 			"OVSDB is watched on a connection; there is no monitor process"),
 		quitting,
 		{Option: config.Option{Group: groupAgent, Name: "dscp", Type: config.Int{Min: config.Limit[int64](0), Max: config.Limit[int64](63)},
