@@ -48,10 +48,15 @@ func (f *askFlags) path(env []string) string {
 		path = o.Patchbay.AdminSocket
 	}
 	exists := func(path string) bool { _, err := os.Stat(path); return err == nil }
-	if !exists(path) { // an agent may have been started with other files
-		return cmp.Or(runningSocket(os.DirFS("/proc"), env, exists), path)
+	return chooseSocket(path, exists, func() string { return runningSocket(os.DirFS("/proc"), env, exists) })
+}
+
+// chooseSocket returns the configured socket, or that of a running agent where there is none: it may have been started with other files.
+func chooseSocket(configured string, exists func(string) bool, running func() string) string {
+	if exists(configured) {
+		return configured
 	}
-	return path
+	return cmp.Or(running(), configured)
 }
 
 // defaultSocket is that of an agent without configuration.

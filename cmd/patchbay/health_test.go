@@ -82,6 +82,20 @@ func TestRunningSocket(t *testing.T) {
 	}
 }
 
+func TestChooseSocket(t *testing.T) {
+	running := func(path string) func() string { return func() string { return path } }
+	has := func(path string) func(string) bool { return func(p string) bool { return p == path } }
+	for _, c := range []struct{ got, want string }{
+		{chooseSocket("/a", has("/a"), running("/b")), "/a"},
+		{chooseSocket("/a", has("/b"), running("/b")), "/b"},
+		{chooseSocket("/a", has(""), running("")), "/a"},
+	} {
+		if c.got != c.want {
+			t.Errorf("%q, want %q", c.got, c.want)
+		}
+	}
+}
+
 // An agent says its name and version as the Python agent does.
 func TestVersionOfTheAgent(t *testing.T) {
 	if out, status := run(t, "agent", "--version"); status != 0 || out != "neutron-openvswitch-agent "+version+"\n" {

@@ -66,7 +66,7 @@ func TestPythonLogging(t *testing.T) {
 			want: Logging{Level: slog.LevelInfo, Outputs: []LogOutput{
 				{To: LogStdout, Format: LogText, DateFormat: date, Level: everything}, {To: LogStdout, Format: LogFluent, Level: everything}}},
 			unmet: []string{`has the handler fluent of the class "fluent.handler.FluentHandler"`}},
-		{name: "nothing is handed on", text: strings.Replace(helmLogging, "qualname = neutron\n", "qualname = neutron\npropagate = 0\n", 1),
+		{name: "nothing is handed on", text: strings.NewReplacer("qualname = neutron\n", "qualname = neutron\npropagate = 0\n", "handlers = null", "handlers = stderr").Replace(helmLogging),
 			want: Logging{Level: slog.LevelInfo, Outputs: []LogOutput{{To: LogStdout, Format: LogText, DateFormat: date, Level: everything}}}},
 		{name: "both the agent's and the root's", text: strings.Replace(helmLogging, "handlers = null", "handlers = stderr", 1),
 			want: Logging{Level: slog.LevelInfo, Outputs: []LogOutput{
