@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -16,6 +15,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -24,6 +24,7 @@ import (
 
 	"github.com/patchbay-sdn/patchbay/internal/agent"
 	"github.com/patchbay-sdn/patchbay/internal/conntrack"
+	"github.com/patchbay-sdn/patchbay/internal/inspect"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/observe"
 	"github.com/patchbay-sdn/patchbay/internal/options"
@@ -44,7 +45,8 @@ func newAgentCommand() *cobra.Command {
 --config-file, --config-dir and options matters: a later one overrides an earlier one.
 
 On SIGTERM the agent deletes its queues from the broker and exits. On SIGHUP it reads the files again and applies
-the options that can change at run time.`,
+the options that can change at run time. On SIGUSR2 it writes a report of its state to [oslo_reports] log_dir, or to
+standard error.`,
 		// oslo.config's arguments are ordered, which a flag set would lose.
 		DisableFlagParsing: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -53,7 +55,7 @@ the options that can change at run time.`,
 			case errors.Is(err, config.ErrHelp):
 				return cmd.Help()
 			case errors.Is(err, config.ErrVersion):
-				fmt.Fprintln(cmd.OutOrStdout(), version)
+				fmt.Fprintln(cmd.OutOrStdout(), options.Program, version)
 				return nil
 			case err != nil:
 				return fmt.Errorf("the configuration cannot be used:\n%w", err)
@@ -73,16 +75,12 @@ func runAgent(ctx context.Context, o *options.Options) error {
 	}
 	limitMemory(os.Getenv, os.DirFS("/"))
 	level := &slog.LevelVar{}
-	level.Set(logLevel(o))
-	log, closeLog, err := openLog(o, level)
-	if err != nil {
-		return err
-	}
-	defer closeLog()
+	log, files := openLog(o, level)
+	defer files.close()
 	if err := noDumps(); err != nil {
 		log.Warn("core dumps not disabled, they would contain secrets", "err", err)
 	}
-	if err := startAgent(ctx, o, log, level); err != nil {
+	if err := startAgent(ctx, o, logging{log, level, files}); err != nil {
 		// Also into the log: under a service manager nobody reads standard error.
 		log.Error("agent failed", "err", err)
 		return err
@@ -90,7 +88,15 @@ func runAgent(ctx context.Context, o *options.Options) error {
 	return nil
 }
 
-func startAgent(ctx context.Context, o *options.Options, log *slog.Logger, level *slog.LevelVar) error {
+// logging is the log, its level, and the files that it is written to.
+type logging struct {
+	log   *slog.Logger
+	level *slog.LevelVar
+	files logFiles
+}
+
+func startAgent(ctx context.Context, o *options.Options, to logging) error {
+	log := to.log
 	url, err := usable(o)
 	if err != nil {
 		return err
@@ -110,7 +116,7 @@ func startAgent(ctx context.Context, o *options.Options, log *slog.Logger, level
 	notifier := observe.NewNotifier(os.Getenv, os.Getpid())
 	cfg := agentConfig(ctx, o)
 	cfg.Link = runner.Supervised(func(ctx context.Context, bridge string) (*openflow.Conn, error) {
-		return openflow.Dial(ctx, openflow.MgmtSocket(bridge), openflow.Config{})
+		return dialBridge(ctx, o, bridge)
 	})
 	if connections != nil {
 		cfg.ConntrackLimit = uint32(o.Patchbay.ConntrackLimit) //nolint:gosec // bounded by its type
@@ -124,6 +130,9 @@ func startAgent(ctx context.Context, o *options.Options, log *slog.Logger, level
 		return fmt.Errorf("the broker: %w", err)
 	}
 	log.Info("agent starting", "version", version, "host", o.Default.Host)
+	for _, p := range o.Advice() {
+		log.Warn("a setting is probably not as meant, see patchbay config check", "setting", p.Sentence, "at", p.Origin.String())
+	}
 
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
@@ -132,27 +141,32 @@ func startAgent(ctx context.Context, o *options.Options, log *slog.Logger, level
 	defer signal.Stop(hup)
 	var current atomic.Pointer[options.Options]
 	current.Store(o)
-	answered := serveAdmin(ctx, a, o, current.Load, log)
+	source := unmet{a, func() []inspect.Unmet { return unmetBy(o, to.files, net.InterfaceAddrs) }}
+	answered := serveAdmin(ctx, source, o, current.Load, log)
 	inherited, err := observe.Listeners(os.Getenv, os.Getpid())
 	if err != nil {
 		log.Warn("sockets from systemd not usable", "err", err)
 	}
 	released := holdController(ctx, o, inherited, log)
-	reloads := make(chan struct{})
-	go func() {
-		defer close(reloads)
+	var beside sync.WaitGroup
+	beside.Go(func() {
 		for {
 			select {
 			case <-ctx.Done():
 				return
 			case <-hup:
-				current.Store(reload(current.Load(), log, level, notifier))
+				current.Store(reload(current.Load(), log, to.level, notifier))
 			}
 		}
-	}()
+	})
+	usr2 := make(chan os.Signal, 1)
+	signal.Notify(usr2, syscall.SIGUSR2)
+	defer signal.Stop(usr2)
+	beside.Go(func() { (&reporter{source, current.Load, os.Stderr, log}).serve(ctx, usr2) })
+	beside.Go(func() { awaitEndpoint(ctx, o, net.InterfaceAddrs, log) })
 	err = a.Run(ctx)
 	stop()
-	<-reloads
+	beside.Wait()
 	answered()
 	released()
 	return err
@@ -171,12 +185,41 @@ func usable(o *options.Options) (messaging.URL, error) {
 }
 
 func databaseConfig(o *options.Options) ovsdb.Config {
-	v, err := o.Value("ovs", "ovsdb_connection")
 	return ovsdb.Config{
 		Endpoint:    o.OVS.OVSDBConnection,
 		SSL:         ovsdb.SSL{PrivateKey: o.OVS.SSLKeyFile, Certificate: o.OVS.SSLCertFile, CACert: o.OVS.SSLCACertFile},
-		PreferLocal: err == nil && v.Origin().Kind == config.FromDefault,
+		PreferLocal: !isSet(o, "ovs", "ovsdb_connection"),
+		Timeout:     o.OVS.OVSDBTimeout,
 	}
+}
+
+// dialBridge connects to a bridge, within the times that are set.
+func dialBridge(ctx context.Context, o *options.Options, bridge string) (*openflow.Conn, error) {
+	connect, request := bridgeTimes(o)
+	if connect > 0 {
+		bounded, cancel := context.WithTimeout(ctx, connect)
+		defer cancel()
+		ctx = bounded
+	}
+	return openflow.Dial(ctx, openflow.MgmtSocket(bridge), openflow.Config{Timeout: request})
+}
+
+// bridgeTimes are how long connecting to a bridge and a request may take; 0: as long as without an option. The Python agent's defaults are
+// minutes, since its thread has to get its turn meanwhile.
+func bridgeTimes(o *options.Options) (connect, request time.Duration) {
+	if isSet(o, "ovs", "of_connect_timeout") {
+		connect = max(o.OVS.OFConnectTimeout, 0)
+	}
+	if isSet(o, "ovs", "of_request_timeout") {
+		request = max(o.OVS.OFRequestTimeout, 0)
+	}
+	return connect, request
+}
+
+// isSet says whether an option has a value of its own.
+func isSet(o *options.Options, group, name string) bool {
+	v, err := o.Value(group, name)
+	return err == nil && v.Origin().Kind != config.FromDefault
 }
 
 // agentConfig is the agent's configuration as far as it follows from the options.
@@ -195,40 +238,16 @@ func agentConfig(ctx context.Context, o *options.Options) agent.Config {
 	}
 }
 
-// refuse stops the start on options that ask for what Patchbay does not have, and on a tunnel endpoint that is not on
-// this host. All reasons are given at once.
+// refuse stops the start on options that ask for what Patchbay does not have. All reasons are given at once.
 func refuse(o *options.Options) error {
 	var reasons []string
 	for _, p := range o.Unsupported() {
 		reasons = append(reasons, p.Error())
 	}
-	if len(o.Agent.TunnelTypes) > 0 {
-		if err := localAddress(o.OVS.LocalIP); err != nil {
-			reasons = append(reasons, "[ovs] local_ip "+err.Error())
-		}
-	}
 	if len(reasons) == 0 {
 		return nil
 	}
 	return fmt.Errorf("%s", strings.Join(reasons, "\n"))
-}
-
-// localAddress checks that an interface of this host has the address.
-func localAddress(text string) error {
-	want, err := netip.ParseAddr(text)
-	if err != nil {
-		return fmt.Errorf("is %q: not an address", text)
-	}
-	addrs, err := net.InterfaceAddrs()
-	if err != nil {
-		return fmt.Errorf("cannot be checked: %w", err)
-	}
-	for _, a := range addrs {
-		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().WithZone("") == want {
-			return nil
-		}
-	}
-	return fmt.Errorf("is %s, which no interface of this host has; tunnels would end nowhere", want)
 }
 
 func worldConfig(o *options.Options) world.Config {
@@ -297,33 +316,6 @@ func brokerConfig(o *options.Options, url messaging.URL, onEvent func(messaging.
 	}
 }
 
-func logLevel(o *options.Options) slog.Level {
-	if o.Log.Debug {
-		return slog.LevelDebug
-	}
-	return slog.LevelInfo
-}
-
-// openLog opens what the options name: a file, standard error, or both.
-func openLog(o *options.Options, level slog.Leveler) (*slog.Logger, func(), error) {
-	var out io.Writer = os.Stderr
-	closeLog := func() {}
-	if o.Log.File != "" {
-		f, err := observe.OpenLogFile(o.Log.File)
-		if err != nil {
-			return nil, nil, err
-		}
-		out, closeLog = f, func() { _ = f.Close() }
-		if o.Log.Stderr {
-			out = io.MultiWriter(f, os.Stderr)
-		}
-	}
-	if o.Log.JSON {
-		return observe.NewJSONLogger(out, level), closeLog, nil
-	}
-	return observe.NewLogger(out, level), closeLog, nil
-}
-
 // reload reads the files again, takes over what may change at run time, and names what may not.
 func reload(o *options.Options, log *slog.Logger, level *slog.LevelVar, n *observe.Notifier) *options.Options {
 	notify := func(err error) {
@@ -338,7 +330,7 @@ func reload(o *options.Options, log *slog.Logger, level *slog.LevelVar, n *obser
 		log.Error("configuration not reloaded, keeping the current one", "err", err)
 		return o
 	}
-	level.Set(logLevel(next))
+	level.Set(next.Logging().Level)
 	for _, c := range changes.Changed {
 		log.Info("option changed", "option", c.New.Option().Name, "value", c.New.String())
 	}

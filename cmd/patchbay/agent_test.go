@@ -3,21 +3,26 @@
 package main
 
 import (
-	"context"
+	"bytes"
+	"io"
 	"log/slog"
+	"net"
+	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/patchbay-sdn/patchbay/internal/inspect"
+	"github.com/patchbay-sdn/patchbay/internal/observe"
 	"github.com/patchbay-sdn/patchbay/internal/options"
 )
 
-// Packets of a tunnel whose endpoint is not on this host would end nowhere, and other hosts would send theirs to somebody else. So
-// the agent does not start, and says why.
-func TestTunnelEndpointMustBeOnThisHost(t *testing.T) {
+// A tunnel endpoint that is not on this host yet does not stop the agent: status names it until an interface has it.
+func TestTunnelEndpointMayComeLate(t *testing.T) {
 	for _, test := range []struct {
 		name, text string
-		refused    bool
+		missing    bool
 	}{
 		{"on the host", "[ovs]\nlocal_ip = 127.0.0.1\n[agent]\ntunnel_types = vxlan\n", false},
 		{"elsewhere", "[ovs]\nlocal_ip = 192.0.2.1\n[agent]\ntunnel_types = vxlan\n", true},
@@ -27,22 +32,56 @@ func TestTunnelEndpointMustBeOnThisHost(t *testing.T) {
 		{"elsewhere, without tunnels", "[ovs]\nlocal_ip = 192.0.2.1\n", false},
 	} {
 		o := optionsOf(t, "[DEFAULT]\ntransport_url = rabbit://u:p@127.0.0.1:1/\n[securitygroup]\nenable_security_group = false\n"+test.text)
-		_, err := usable(o)
-		if refused := err != nil; refused != test.refused {
-			t.Errorf("%s: refused: %v, want %v: %v", test.name, refused, test.refused, err)
+		if _, err := usable(o); err != nil {
+			t.Errorf("%s: %v", test.name, err)
 		}
-		if !test.refused {
-			continue
+		list := unmetBy(o, nil, loopback)
+		if got := len(list) == 1 && list[0].Kind == inspect.UnmetLocalIP && strings.Contains(list[0].Detail, "[ovs] local_ip is "+o.OVS.LocalIP); got != test.missing || !got && len(list) > 0 {
+			t.Errorf("%s: %+v, want it missing: %v", test.name, list, test.missing)
 		}
-		if want := "[ovs] local_ip is " + o.OVS.LocalIP; err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v does not say %q", test.name, err, want)
+	}
+}
+
+func loopback() ([]net.Addr, error) {
+	return []net.Addr{&net.IPNet{IP: net.IPv4(127, 0, 0, 1), Mask: net.CIDRMask(8, 32)}}, nil
+}
+
+func TestTunnelEndpointIsAwaited(t *testing.T) {
+	o := optionsOf(t, "[ovs]\nlocal_ip = 192.0.2.1\n[agent]\ntunnel_types = vxlan\n")
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		begin := time.Now()
+		awaitEndpoint(t.Context(), o, func() ([]net.Addr, error) {
+			list, _ := loopback()
+			if time.Since(begin) >= time.Minute {
+				list = append(list, &net.IPNet{IP: net.IPv4(192, 0, 2, 1), Mask: net.CIDRMask(24, 32)})
+			}
+			return list, nil
+		}, observe.NewLogger(&out, slog.LevelInfo))
+		if lines := strings.Split(out.String(), "\n"); len(lines) != 3 || !strings.Contains(lines[0], "WARNING patchbay [-] tunnel endpoint missing") || !strings.HasSuffix(lines[1], "after=1m0s") {
+			t.Errorf("%q", lines)
 		}
-		// A start that is not refused ends here at once, without an error: its time is over.
-		ctx, cancel := context.WithDeadline(t.Context(), time.Now())
-		if err := startAgent(ctx, o, slog.New(slog.DiscardHandler), &slog.LevelVar{}); err == nil || !strings.Contains(err.Error(), "local_ip") {
-			t.Errorf("%s: the agent starts: %v", test.name, err)
-		}
-		cancel()
+	})
+}
+
+// What the configuration asks for and is not so is in the status, and keeps nobody from starting.
+func TestUnmetIsInTheStatus(t *testing.T) {
+	o := optionsOf(t, "[agent]\nextensions = qos,taas\n[patchbay]\nunknown_extensions = ignore\n")
+	dir := t.TempDir()
+	if err := os.WriteFile(dir+"/file", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	log := observe.OpenLogFile(dir+"/file/agent.log", io.Discard)
+	defer log.Close()
+	src := unmet{exampleAgent(), func() []inspect.Unmet { return unmetBy(o, logFiles{log}, loopback) }}
+	s, err := src.Status(t.Context())
+	if err != nil || len(s.Unmet) != 2 || s.Unmet[0].Kind != inspect.UnmetExtension || s.Unmet[1].Kind != inspect.UnmetLog {
+		t.Errorf("%+v, %v", s.Unmet, err)
+	}
+	var out bytes.Buffer
+	writeStatus(&out, &s, noon)
+	if want := "  ! [agent] extensions names taas, which Patchbay does not have: the agent runs without it\n"; !strings.Contains(out.String(), want) {
+		t.Errorf("%s lacks %q", out.String(), want)
 	}
 }
 
@@ -51,6 +90,21 @@ func TestPortsPerReport(t *testing.T) {
 	o := optionsOf(t, "[DEFAULT]\nrpc_resources_processing_step = 13\n")
 	if got := agentConfig(t.Context(), o).PortsPerReport; got != 13 {
 		t.Errorf("%d ports a report, want 13", got)
+	}
+}
+
+// Times of the switch are the options', where they are set.
+func TestTimesOfTheSwitch(t *testing.T) {
+	for text, want := range map[string][3]time.Duration{
+		"": {0, 0, 10 * time.Second},
+		"of_connect_timeout = 3\nof_request_timeout = 4\novsdb_timeout = 5\n": {3 * time.Second, 4 * time.Second, 5 * time.Second},
+		"of_connect_timeout = 300\nof_request_timeout = -1\n":                 {300 * time.Second, 0, 10 * time.Second},
+	} {
+		o := optionsOf(t, "[ovs]\n"+text)
+		connect, request := bridgeTimes(o)
+		if got := [3]time.Duration{connect, request, databaseConfig(o).Timeout}; got != want {
+			t.Errorf("%q: %v, want %v", text, got, want)
+		}
 	}
 }
 

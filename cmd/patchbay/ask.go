@@ -31,22 +31,32 @@ func (f *askFlags) add(cmd *cobra.Command) {
 
 // addSocket declares the one of commands that print no documents.
 func (f *askFlags) addSocket(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.Socket, "socket", "", "socket of the agent (default $"+socketVariable+", else that of the configuration on this host)")
+	cmd.Flags().StringVar(&f.Socket, "socket", "", "socket of the agent (default $"+socketVariable+", else that of the configuration on this host, or of the agent that runs here)")
 }
 
 // client is the way to the agent.
 func (f *askFlags) client() *admin.Client { return admin.NewClient(f.path(os.Environ())) }
 
-// path is where the agent listens: as given, as the environment says, or as the configuration in the default places says.
+// path is where the agent listens: as given, as the environment says, as the configuration in the default places says, or as the agent
+// says that runs here.
 func (f *askFlags) path(env []string) string {
 	if path := cmp.Or(f.Socket, os.Getenv(socketVariable)); path != "" {
 		return path
 	}
-	o, err := options.Load(nil, env)
-	if err != nil || o.Patchbay.AdminSocket == "" {
-		return defaultSocket
+	path := defaultSocket
+	if o, err := options.Load(nil, env); err == nil && o.Patchbay.AdminSocket != "" {
+		path = o.Patchbay.AdminSocket
 	}
-	return o.Patchbay.AdminSocket
+	exists := func(path string) bool { _, err := os.Stat(path); return err == nil }
+	return chooseSocket(path, exists, func() string { return runningSocket(os.DirFS("/proc"), env, exists) })
+}
+
+// chooseSocket returns the configured socket, or that of a running agent where there is none: it may have been started with other files.
+func chooseSocket(configured string, exists func(string) bool, running func() string) string {
+	if exists(configured) {
+		return configured
+	}
+	return cmp.Or(running(), configured)
 }
 
 // defaultSocket is that of an agent without configuration.

@@ -12,8 +12,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
-
-	"github.com/patchbay-sdn/patchbay/internal/options"
 )
 
 // check runs `config check` and gives its output and exit status.
@@ -58,7 +56,7 @@ root_helper = sudo
 
 1 error: the agent would not start:
   FILE:8
-    [agent] extensions names log (security group logging), which Patchbay does not have yet; there is ` + strings.Join(options.Extensions(), ", ") + `.
+    [agent] extensions names log (security group logging), which Patchbay does not have yet; set [patchbay] unknown_extensions = ignore to go on without it.
 
 2 warnings: look at this too:
   [securitygroup] firewall_driver is noop: nothing filters the ports of this host, although enable_security_group is true.

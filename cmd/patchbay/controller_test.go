@@ -68,6 +68,9 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
+	if os.Getenv(visibleInstead) != "" {
+		openToChecks(beVisible)
+	}
 	os.Exit(m.Run())
 }
 

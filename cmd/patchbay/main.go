@@ -22,6 +22,14 @@ var version = "unknown"
 const daemonName = "neutron-openvswitch-agent"
 
 func main() {
+	if !privilegedFile() {
+		os.Exit(execute())
+	}
+	openToChecks(execute)
+}
+
+// execute runs the command that the arguments name, and returns the exit status.
+func execute() int {
 	root := newRootCommand()
 	args := os.Args[1:]
 	if filepath.Base(os.Args[0]) == daemonName || privilegedFile() {
@@ -34,8 +42,9 @@ func main() {
 		if text := err.Error(); text != "" {
 			fmt.Fprintln(root.ErrOrStderr(), "patchbay:", text)
 		}
-		os.Exit(exitStatus(err))
+		return exitStatus(err)
 	}
+	return 0
 }
 
 func newRootCommand() *cobra.Command {

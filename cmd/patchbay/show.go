@@ -23,7 +23,7 @@ import (
 // newShowCommands are the commands that print what the agent knows.
 func newShowCommands() []*cobra.Command {
 	return []*cobra.Command{
-		newStatusCommand(), newPortsCommand(), newPortCommand(), newNetworksCommand(), newTunnelsCommand(), newGroupsCommand(),
+		newStatusCommand(), newHealthCommand(), newPortsCommand(), newPortCommand(), newNetworksCommand(), newTunnelsCommand(), newGroupsCommand(),
 		newGroupCommand(), newEventsCommand(), newSpansCommand(), newBundleCommand(), newManCommand(),
 	}
 }

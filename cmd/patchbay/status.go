@@ -94,6 +94,9 @@ func writeStatus(out io.Writer, s *inspect.Status, now time.Time) {
 		fmt.Fprintf(out, "  - %s\n", r)
 	}
 	writeAwaited(out, s.Awaited, now)
+	for _, u := range s.Unmet {
+		fmt.Fprintf(out, "  ! %s\n", u.Detail)
+	}
 	for _, a := range s.Advisories {
 		fmt.Fprintf(out, "  ! %s\n", a)
 	}

@@ -86,6 +86,7 @@ func metrics() []metric {
 		}, nil},
 		{"patchbay_networks_awaited", "tunnelled networks whose forwarding entries the server may still send, for 30 s after the report of a port; patchbay_in_sync does not wait for them", gauge, nil, value(func(s *inspect.Status) float64 { return float64(len(s.Awaited)) }), nil},
 		{"patchbay_advisories", "published vulnerabilities of the switch, and peers whose certificate is not verified: what status marks with an exclamation mark", gauge, nil, value(func(s *inspect.Status) float64 { return float64(len(s.Advisories)) }), nil},
+		{"patchbay_configuration_unmet", "settings that are not so: extensions that Patchbay does not have (extension), a tunnel endpoint that no interface has (local_ip), log files that cannot be opened (log)", gauge, []string{"kind"}, unmet, nil},
 		{"patchbay_bridge_connected", "1 while the OpenFlow connection to the bridge is up", gauge, bridge, bridges(func(b *inspect.Bridge) float64 { return truth(b.Connected) }), nil},
 		{"patchbay_flows_wanted", "flows that the bridge should have", gauge, bridge, bridges(func(b *inspect.Bridge) float64 { return float64(b.Wanted) }), nil},
 		{"patchbay_flows_present", "flows that the bridge has, of any program", gauge, bridge, bridges(func(b *inspect.Bridge) float64 { return float64(b.Present) }), nil},
@@ -195,5 +196,18 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 				to <- prometheus.MustNewConstMetric(c.descs[i], m.kind, value, labels...)
 			})
 		}
+	}
+}
+
+// unmet counts what the configuration asks for and is not so, by its kind.
+func unmet(s *inspect.Status, put func(float64, ...string)) {
+	for _, kind := range []string{inspect.UnmetExtension, inspect.UnmetLocalIP, inspect.UnmetLog} {
+		n := 0
+		for _, u := range s.Unmet {
+			if u.Kind == kind {
+				n++
+			}
+		}
+		put(float64(n), kind)
 	}
 }

@@ -76,6 +76,7 @@ func TestMetrics(t *testing.T) {
 	}, Calls: 5, CallsFailed: 1, Apply: inspect.NewHistogram(.1, 1)}
 	src.status.Totals.Apply.Observe(200 * time.Millisecond)
 	src.status.Awaited = []inspect.Awaited{{Network: "n1"}, {Network: "n2"}}
+	src.status.Unmet = []inspect.Unmet{{Kind: inspect.UnmetExtension, Detail: "taas"}, {Kind: inspect.UnmetExtension, Detail: "log"}}
 	s := New(src, Options{Metrics: Metrics(src)})
 	code, text := request(s, "/metrics")
 	if code != 200 {
@@ -94,6 +95,7 @@ func TestMetrics(t *testing.T) {
 		`patchbay_calls_total{result="success"}`: "4", `patchbay_calls_total{result="error"}`: "1", `patchbay_apply_total{result="success"}`: "1",
 		`patchbay_apply_duration_seconds_bucket{le="0.1"}`: "0", `patchbay_apply_duration_seconds_bucket{le="1"}`: "1",
 		`patchbay_bridge_connected{bridge="br-int"}`: "1", "patchbay_networks_awaited": "2",
+		`patchbay_configuration_unmet{kind="extension"}`: "2", `patchbay_configuration_unmet{kind="local_ip"}`: "0",
 	} {
 		if got[name] != want {
 			t.Errorf("%s is %q, want %q", name, got[name], want)
@@ -208,6 +210,7 @@ func TestAlertsFire(t *testing.T) {
 		`patchbay_bundles_failed_total`: "0x60", `patchbay_flows_repaired_total{bridge="br-int"}`: "0x60",
 		`patchbay_port_wired_seconds_bucket{le="10"}`: "0+1x60", `patchbay_port_wired_seconds_bucket{le="+Inf"}`: "0+1x60",
 		`patchbay_calls_total{result="success"}`: "0+2x60", `patchbay_calls_total{result="error"}`: "0x60", `patchbay_panics_total`: "0x60", `patchbay_quarantined`: "0x60",
+		`patchbay_configuration_unmet{kind="extension"}`: "0x60",
 	}
 	// What is different where something is wrong.
 	wrong := map[string]map[string]string{
@@ -227,6 +230,7 @@ func TestAlertsFire(t *testing.T) {
 		"PatchbayCallsFail":      {`patchbay_calls_total{result="error"}`: "0+1x60"},
 		"PatchbayPanic":          {`patchbay_panics_total`: "0x45 1x15"},
 		"PatchbayQuarantined":    {`patchbay_quarantined`: "1x60"},
+		"PatchbaySettingUnmet":   {`patchbay_configuration_unmet{kind="extension"}`: "1x60"},
 	}
 	data, err := os.ReadFile(alertsPath)
 	if err != nil {

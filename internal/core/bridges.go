@@ -5,6 +5,7 @@ package core
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 
 	"github.com/patchbay-sdn/patchbay/internal/dataplane"
@@ -58,12 +59,33 @@ func (b *bridges) dial() {
 		if lost, err := b.dataplane.Unreachable(name, b.now()); row != nil && lost {
 			b.log.repeat(slog.LevelWarn, "OpenFlow connection to the bridge failed, retrying", "bridge", name, "err", err)
 		}
+		if row == nil && b.up && isMapped(b.cfg.World.Physical, name) {
+			b.log.repeat(slog.LevelWarn, noMappedBridge, "bridge", name)
+		}
 		if _, dialled := b.links[name]; dialled || row == nil || row.DatapathID == "" {
 			continue // the switch has not made it yet
 		}
 		b.links[name] = nil
 		b.start(effect.Dial{Bridge: name})
 	}
+}
+
+const noMappedBridge = "a bridge of bridge_mappings does not exist, waiting for it"
+
+// isMapped returns whether a bridge is one that a physical network is mapped to. Others the agent makes itself.
+func isMapped(physical map[string]string, bridge string) bool {
+	return slices.Contains(slices.Collect(maps.Values(physical)), bridge)
+}
+
+// dead returns whether ovs-vswitchd has not answered for longer than it takes to restart, though its database lives.
+func (b *bridges) dead() bool {
+	name := b.cfg.World.IntegrationBridge
+	if b.dataplane.Bridge(name).Connected {
+		return false
+	}
+	lost, _ := b.dataplane.Unreachable(name, b.now())
+	row := b.world.View.BridgeByName(name)
+	return lost || row != nil && row.DatapathID == "" // it has never made the bridge
 }
 
 // linked takes that a connection was made, or lost. What a new one has is read.
@@ -117,6 +139,7 @@ func (b *bridges) read(e dataplane.Reading) {
 		b.keepApart(e.Flows)
 	}
 	b.log.forget("OpenFlow connection to the bridge failed, retrying")
+	b.log.forget(noMappedBridge)
 	b.log.Info("bridge connected", "bridge", e.Bridge, "flows", len(e.Flows))
 }
 

@@ -37,7 +37,7 @@ func (c *Core) receive(e effect.Event) {
 	case effect.ReportDue:
 		c.contained.contain(culprit{name: "reporting the agent's state"}, func() {
 			c.world.Expire(c.now())
-			c.server.sendReport(c.bridges.up, c.extensions.Set)
+			c.server.sendReport(c.bridges.up, c.bridges.dead(), c.extensions.Set)
 		})
 		return
 	}
@@ -86,7 +86,7 @@ func (c *Core) event(e effect.Event) {
 		c.resyncing.soon(c.seen.messagesDropped(e))
 	case effect.Registered:
 		if c.server.registered(e) {
-			c.server.sendReport(c.bridges.up, c.extensions.Set)
+			c.server.sendReport(c.bridges.up, c.bridges.dead(), c.extensions.Set)
 		}
 	case effect.StateReported:
 		c.stateReported(e)
@@ -201,7 +201,7 @@ func (c *Core) switchChanged(b *ovsdb.Batch) {
 	c.extensions.OnRows(b)
 	if c.bridges.connected() {
 		c.seen.warnOfSwitch()
-		c.server.sendReport(c.bridges.up, c.extensions.Set)
+		c.server.sendReport(c.bridges.up, c.bridges.dead(), c.extensions.Set)
 	}
 }
 

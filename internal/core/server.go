@@ -133,12 +133,18 @@ type reporting struct {
 }
 
 // sendReport sends the agent's state, if there is a true one to send: the server is known and the switch is in sight.
-// While the switch's database is away the server hears nothing, and after its agent_down_time it takes the host for
-// what it is: one on which nothing can be wired.
-func (s *server) sendReport(switchUp bool, set extension.Set) {
+// While the switch's database is away, or ovs-vswitchd, the server hears nothing, and after its agent_down_time it takes the host for
+// what it is: one on which nothing can be wired. The first report of an agent does not wait for ovs-vswitchd: bridges may still have to be made.
+func (s *server) sendReport(switchUp, switchDead bool, set extension.Set) {
+	const notReporting = "ovs-vswitchd does not answer, sending no state reports until it does"
 	if s.cfg.ReportInterval == 0 || !s.known() || !switchUp || s.report.inFlight {
 		return
 	}
+	if switchDead && s.report.told {
+		s.log.repeat(slog.LevelWarn, notReporting)
+		return
+	}
+	s.log.forget(notReporting)
 	state := neutron.AgentState{
 		Binary: neutron.Binary, Host: s.cfg.Host, Topic: "N/A", AgentType: neutron.AgentType,
 		Configurations: neutron.ConfigurationsFor(s.cfg.Configurations, s.versions), StartFlag: s.report.start,

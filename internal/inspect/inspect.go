@@ -55,12 +55,27 @@ type Status struct {
 	Firewall string         `json:"firewall"`
 	// Advisories name, in sentences, what works but leaves a way in: a peer that is not verified, a switch with known holes.
 	Advisories []string `json:"advisories,omitempty"`
+	// Unmet is what the configuration asks for and is not so, though the agent does its work without it.
+	Unmet []Unmet `json:"unmet,omitempty"`
 	// FromSnapshot: some ports are wired from the snapshot of an earlier run; the server has not confirmed them yet.
 	FromSnapshot bool `json:"from_snapshot,omitempty"`
 	// Held is what a panic or an error has put aside: it stays as it was, and is tried again.
 	Held   []Held `json:"held,omitempty"`
 	Totals Totals `json:"totals"`
 }
+
+// Unmet is something that the configuration asks for and that is not so.
+type Unmet struct {
+	Kind   string `json:"kind"`
+	Detail string `json:"detail"` // a sentence
+}
+
+// The kinds of what is unmet.
+const (
+	UnmetExtension = "extension" // one that Patchbay does not have
+	UnmetLocalIP   = "local_ip"  // no interface of the host has the tunnel endpoint
+	UnmetLog       = "log"       // a log file cannot be opened
+)
 
 // Held is something that the agent failed on, and that it keeps from everything else until it succeeds.
 type Held struct {

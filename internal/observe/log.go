@@ -4,7 +4,6 @@ package observe
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -12,9 +11,38 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf16"
 	"unicode/utf8"
 )
+
+// Format is the form of a record.
+type Format int
+
+// The formats. Each is one of oslo.log's, so that what parses the Python agent's log parses this one.
+const (
+	Text   Format = iota // ContextFormatter
+	JSON                 // JSONFormatter, of use_json
+	Fluent               // FluentFormatter
+)
+
+// Record is one record in its form, without the end of the line.
+type Record struct {
+	Level slog.Level
+	PC    uintptr // where it was made
+	Text  []byte
+}
+
+// Sink is a place that records go to. One record is written at a time.
+type Sink interface{ Put(Record) error }
+
+// Output is a sink, and what goes there.
+type Output struct {
+	Sink   Sink
+	Format Format
+	// Level is the least one that goes there.
+	Level slog.Leveler
+	// Layout is that of times, as package time has them; empty: oslo.log's default.
+	Layout string
+}
 
 // NewLogger returns a logger that writes one line a record to w:
 //
@@ -23,61 +51,112 @@ import (
 // that is oslo.log's default format (time, process, level, name, no request) with slog's attributes after the message.
 // Level may change while the logger is in use.
 func NewLogger(w io.Writer, level slog.Leveler) *slog.Logger {
-	return slog.New(&lineHandler{out: &lockedWriter{w: w}, level: level, pid: strconv.Itoa(os.Getpid())})
+	return New([]Output{{Sink: Stream(w, false), Level: level}})
 }
 
-type lockedWriter struct {
+// New returns a logger that writes every record to all outputs. Without any it writes nothing.
+func New(outputs []Output) *slog.Logger {
+	me := thisProcess()
+	var all []slog.Handler
+	for _, o := range outputs {
+		if o.Layout == "" {
+			o.Layout = defaultLayout
+		}
+		all = append(all, &handler{out: &locked{Sink: o.Sink}, output: o, me: me})
+	}
+	return slog.New(slog.NewMultiHandler(all...))
+}
+
+const defaultLayout = "2006-01-02 15:04:05"
+
+// process is what records say of this process.
+type process struct {
+	pid     int
+	host    string
+	command string
+	began   time.Time
+}
+
+func thisProcess() *process {
+	host, _ := os.Hostname() // empty in the records, then
+	return &process{pid: os.Getpid(), host: host, command: strings.Join(os.Args, " "), began: time.Now()}
+}
+
+// locked has one record written at a time.
+type locked struct {
 	mu sync.Mutex
-	w  io.Writer
+	Sink
 }
 
-// lineHandler is a slog.Handler; attributes of With are rendered once, when they are given.
-type lineHandler struct {
-	out    *lockedWriter
-	level  slog.Leveler
-	pid    string
+// handler is a slog.Handler; attributes of With are rendered once, when they are given.
+type handler struct {
+	out    *locked
+	output Output
+	me     *process
 	attrs  string // rendered, each with a leading space
+	extra  []slog.Attr
 	prefix string // of open groups, with a trailing dot
 }
 
 // Enabled implements slog.Handler.
-func (h *lineHandler) Enabled(_ context.Context, l slog.Level) bool { return l >= h.level.Level() }
+func (h *handler) Enabled(_ context.Context, l slog.Level) bool { return l >= h.output.Level.Level() }
 
 // Handle implements slog.Handler.
-func (h *lineHandler) Handle(_ context.Context, r slog.Record) error {
+func (h *handler) Handle(_ context.Context, r slog.Record) error {
+	c := h.with(r.NumAttrs(), r.Attrs)
+	var line []byte
+	if h.output.Format == Text {
+		line = c.text(&r)
+	} else {
+		line = c.object(&r)
+	}
+	h.out.mu.Lock()
+	defer h.out.mu.Unlock()
+	return h.out.Put(Record{Level: r.Level, PC: r.PC, Text: line})
+}
+
+// text is the record as oslo.log's ContextFormatter writes one without a request.
+func (h *handler) text(r *slog.Record) []byte {
 	b := make([]byte, 0, 256)
-	b = r.Time.AppendFormat(b, "2006-01-02 15:04:05.000")
-	b = append(b, ' ')
-	b = append(b, h.pid...)
+	b = r.Time.AppendFormat(b, h.output.Layout)
+	b = r.Time.AppendFormat(b, ".000 ")
+	b = strconv.AppendInt(b, int64(h.me.pid), 10)
 	b = append(b, ' ')
 	b = append(b, levelName(r.Level)...)
 	b = append(b, " patchbay [-] "...)
 	b = append(b, oneLine(r.Message)...)
-	b = append(b, h.attrs...)
-	r.Attrs(func(a slog.Attr) bool {
+	return append(b, h.attrs...)
+}
+
+// with returns the handler with further attributes.
+func (h *handler) with(n int, each func(func(slog.Attr) bool)) *handler {
+	c := *h
+	if n == 0 {
+		return &c
+	}
+	b := []byte(h.attrs)
+	each(func(a slog.Attr) bool {
+		if h.output.Format != Text {
+			c.extra = append(c.extra[:len(c.extra):len(c.extra)], flat(h.prefix, a)...)
+		}
 		b = appendAttr(b, h.prefix, a)
 		return true
 	})
-	b = append(b, '\n')
-	h.out.mu.Lock()
-	defer h.out.mu.Unlock()
-	_, err := h.out.w.Write(b)
-	return err
-}
-
-// WithAttrs implements slog.Handler.
-func (h *lineHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	c := *h
-	b := []byte(h.attrs)
-	for _, a := range attrs {
-		b = appendAttr(b, h.prefix, a)
-	}
 	c.attrs = string(b)
 	return &c
 }
 
+// WithAttrs implements slog.Handler.
+func (h *handler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return h.with(len(attrs), func(take func(slog.Attr) bool) {
+		for _, a := range attrs {
+			take(a)
+		}
+	})
+}
+
 // WithGroup implements slog.Handler.
-func (h *lineHandler) WithGroup(name string) slog.Handler {
+func (h *handler) WithGroup(name string) slog.Handler {
 	c := *h
 	c.prefix = h.prefix + name + "."
 	return &c
@@ -142,37 +221,4 @@ func printable(s string) bool {
 		}
 	}
 	return true
-}
-
-// NewJSONLogger returns a logger that writes records as JSON, one a line. What encoding/json leaves as it is, but [NewLogger] would not, is
-// escaped too.
-func NewJSONLogger(w io.Writer, level slog.Leveler) *slog.Logger {
-	return slog.New(slog.NewJSONHandler(&escapingWriter{w}, &slog.HandlerOptions{Level: level}))
-}
-
-// escapingWriter takes whole lines of JSON, in which characters beyond ASCII stand in strings only.
-type escapingWriter struct{ to io.Writer }
-
-// Write implements io.Writer.
-func (e *escapingWriter) Write(b []byte) (int, error) {
-	line := strings.TrimSuffix(string(b), "\n")
-	if printable(line) {
-		return e.to.Write(b)
-	}
-	var out strings.Builder
-	for _, r := range line {
-		switch {
-		case strconv.IsPrint(r):
-			out.WriteRune(r)
-		case r > 0xffff:
-			high, low := utf16.EncodeRune(r)
-			fmt.Fprintf(&out, `\u%04x\u%04x`, high, low)
-		default:
-			fmt.Fprintf(&out, `\u%04x`, r)
-		}
-	}
-	if _, err := io.WriteString(e.to, out.String()+"\n"); err != nil {
-		return 0, err
-	}
-	return len(b), nil
 }

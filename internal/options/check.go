@@ -138,10 +138,13 @@ func checkRabbit(o *Options) []Problem {
 }
 
 // checkExtensions holds what extensions will need; until they exist, naming one
-// is refused anyway.
+// is refused or ignored.
 func checkExtensions(o *Options) []Problem {
 	var out []Problem
-	loaded := func(name string) bool { return slices.Contains(o.Agent.Extensions, name) }
+	loaded := func(name string) bool {
+		ignored := o.Patchbay.UnknownExtensions == ignoreUnknown && !slices.Contains(Extensions(), name)
+		return slices.Contains(o.Agent.Extensions, name) && !ignored
+	}
 	if loaded("local_ip") && !o.LocalIP.StaticNAT && o.SecurityGroup.Driver() == FirewallOpenVSwitch {
 		out = append(out, o.at("local_ip", "static_nat", "must be true when the openvswitch firewall is used."))
 	}
@@ -179,7 +182,23 @@ func (o *Options) Advice() []Problem {
 	if !o.SecurityGroup.Enabled && o.SecurityGroup.Driver() == FirewallOpenVSwitch {
 		out = append(out, o.at("securitygroup", "enable_security_group", "is false: nothing filters the ports of this host, nor who they say they are, although there is a firewall_driver."))
 	}
+	out = append(out, o.adviseExtensions()...)
+	out = append(out, o.adviseLogging()...)
 	return append(out, o.openDoors()...)
+}
+
+// adviseExtensions names the extensions that the agent goes on without.
+func (o *Options) adviseExtensions() []Problem {
+	if o.Patchbay.UnknownExtensions != ignoreUnknown {
+		return nil // they stop it
+	}
+	var out []Problem
+	for _, name := range o.MissingExtensions() {
+		if !isolating(name) {
+			out = append(out, o.at("agent", "extensions", "%s; the agent goes on without it.", describeExtension(name)))
+		}
+	}
+	return out
 }
 
 // openDoors lists settings that work and leave open what others could come in by. They are Neutron's defaults, or were needed once, so

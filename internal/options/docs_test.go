@@ -46,6 +46,7 @@ func TestDocs(t *testing.T) {
 func optionTables() string {
 	var b strings.Builder
 	table := rows(identity{hostname: "(the system's host name)", program: Program, ipv4: "(found)", ipv6: "(found)"})
+	b.WriteString(stops(table))
 	group := ""
 	for _, r := range table {
 		id := r.ID()
@@ -58,6 +59,20 @@ func optionTables() string {
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", nameCell(r), cell(r.typeName()), defaultCell(r), cell(r.Help), supportCell(r))
 	}
+	return b.String()
+}
+
+// stops lists the options of which a value stops the start, and why.
+func stops(table []row) string {
+	var b strings.Builder
+	b.WriteString("\n### Values that stop the start\n\n| Option | Why |\n|---|---|\n")
+	for _, r := range table {
+		if id := r.ID(); r.support == Partly {
+			fmt.Fprintf(&b, "| `[%s] %s` | %s |\n", fileGroup(id.Group), id.Option, cell(r.why))
+		}
+	}
+	b.WriteString("| `[DEFAULT] transport_url` | RabbitMQ is the only message broker: `rabbit://` |\n")
+	b.WriteString("| `[DEFAULT] config_source` | there are no sources of configuration besides files, the environment and the command line |\n")
 	return b.String()
 }
 
@@ -139,7 +154,7 @@ func TestRows(t *testing.T) {
 		if r.support != Supported && r.why == "" {
 			t.Errorf("%s: %s without a reason", id, r.support)
 		}
-		if (r.support == Partly) != (r.refuse != nil) {
+		if (r.support == Partly) != (r.refuse != nil || r.refuseWith != nil) {
 			t.Errorf("%s: partly supported and refusing values must go together", id)
 		}
 		if r.support == Supported && r.field == nil && !strings.HasPrefix(id.Option, "my_ip") {

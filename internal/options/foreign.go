@@ -10,10 +10,10 @@ import "strings"
 // otherSections are sections that this agent never reads.
 func otherSections() []string {
 	return strings.Fields(`
-		amqp1 api audit_middleware_notifications bagpipe barbican cache cli_script cors database designate experimental
-		fwaas healthcheck ironic keystone keystone_authtoken l2pop linux_bridge macvtap metadata_rate_limiting
+		amqp1 api audit_middleware_notifications bagpipe barbican cache cli_script cors database default_servicetype designate experimental
+		flowclassifier fwaas healthcheck ironic infoblox keystone keystone_authtoken l2pop linux_bridge macvtap metadata_rate_limiting
 		ml2_type_flat ml2_type_geneve ml2_type_gre ml2_type_vlan ml2_type_vxlan nova oslo_limit oslo_messaging_amqp
-		oslo_messaging_kafka oslo_middleware oslo_policy ovn ovs_driver placement quotas service_auth service_providers sql
+		octavia oslo_messaging_kafka oslo_middleware oslo_policy ovn ovs_driver placement quotas service_auth service_providers sfc sql
 		sriov_driver sriov_nic ssl vpnagent vxlan
 	`)
 }
@@ -37,7 +37,7 @@ func otherOptions() map[string][]string {
 			ha_confs_path ha_keepalived_state_change_server_threads ha_vrrp_advert_int ha_vrrp_auth_password ha_vrrp_auth_type
 			ha_vrrp_health_check_interval handle_internal_only_routers host_dvr_for_dhcp http_retries interface_driver
 			ipam_driver ipv6_gateway ipv6_pd_enabled keepalived_use_no_track l3_ha l3_ha_net_cidr l3_ha_network_physical_name
-			l3_ha_network_type log_options max_allowed_address_pair max_dns_nameservers max_fixed_ips_per_port max_header_line
+			l3_ha_network_type log_color log_options max_allowed_address_pair max_dns_nameservers max_fixed_ips_per_port max_header_line
 			max_l3_agents_per_router max_request_body_size max_routes max_rtr_adv_interval max_subnet_host_routes
 			measure_interval metadata_access_mark metadata_backlog metadata_port metadata_proxy_group
 			metadata_proxy_shared_secret metadata_proxy_socket metadata_proxy_socket_mode metadata_proxy_user metadata_workers
@@ -58,7 +58,7 @@ func otherOptions() map[string][]string {
 		`),
 		"ml2": strings.Fields(`
 			extension_drivers external_network_type mechanism_drivers overlay_ip_version path_mtu physical_network_mtus
-			tenant_network_types type_drivers
+			project_network_types tenant_network_types type_drivers
 		`),
 		"ovs": strings.Fields(`
 			ovsdb_connection_timeout
@@ -71,6 +71,7 @@ func otherOptions() map[string][]string {
 func gone(section, option string) string {
 	return map[string]string{
 		"agent.prevent_arp_spoofing":       "the protection is always on, unless the firewall does it",
+		"ovs.enable_tunneling":             "[agent] tunnel_types decides",
 		"agent.agent_type":                 "the type is always \"Open vSwitch agent\"",
 		"ovs.of_interface":                 "OpenFlow is always spoken directly",
 		"ovs.ovsdb_interface":              "OVSDB is always spoken directly",

@@ -24,6 +24,7 @@ type Options struct {
 	Metadata      Metadata
 	DNSForwarder  DNSForwarder
 	ML2           ML2
+	Reports       Reports
 	Patchbay      Patchbay
 
 	conf *config.Config
@@ -45,13 +46,25 @@ type Default struct {
 	RPCPingEnabled             bool
 }
 
-// Log is the logging part of [DEFAULT].
+// Log is the logging part of [DEFAULT]; see [Options.Logging].
 type Log struct {
-	Debug  bool
-	File   string // with Dir in front unless absolute; "": standard error
-	Dir    string
-	JSON   bool
-	Stderr bool // also when there is a File
+	Debug      bool
+	File       string // with Dir in front unless absolute
+	Dir        string
+	JSON       bool
+	Stderr     bool
+	Syslog     bool
+	Facility   string // of the system log and the journal
+	Journal    bool
+	DateFormat string // of Python's time.strftime
+	Config     string // a Python logging configuration, which replaces all of these
+}
+
+// Reports is the [oslo_reports] section: where a report of the agent's state goes, and what asks for one besides SIGUSR2.
+type Reports struct {
+	Dir      string // "": standard error
+	File     string // one that is touched asks for a report
+	Interval time.Duration
 }
 
 // OVS is the [ovs] section.
@@ -70,7 +83,6 @@ type OVS struct {
 	OFConnectTimeout time.Duration
 	OFRequestTimeout time.Duration
 	OFInactivity     time.Duration // probe interval of controllers and manager
-	OFPerPort        bool          // one bundle per port
 
 	OVSDBConnection string
 	OVSDBTimeout    time.Duration
@@ -115,8 +127,7 @@ type Mapping struct{ Physnet, Bridge string }
 
 // Agent is the [agent] section.
 type Agent struct {
-	QuittingRPCTimeout   time.Duration // 0: unchanged
-	DSCP                 *int          // of the outer header; nil: not set
+	DSCP                 *int // of the outer header; nil: not set
 	DSCPInherit          bool
 	TunnelTypes          []string
 	VXLANUDPPort         int
@@ -124,7 +135,6 @@ type Agent struct {
 	ARPResponder         bool // already false when L2Population is, and true where distributed routing needs it
 	DontFragment         bool
 	DistributedRouting   bool
-	DropFlowsOnStart     bool
 	TunnelCsum           bool
 	BaremetalSmartNIC    bool
 	ExplicitEgressDirect bool
@@ -196,4 +206,6 @@ type Patchbay struct {
 	AdminSocketGroup string // "": the agent's own
 	MetricsListen    string // address and port; "": nowhere but on the socket
 	ConntrackLimit   int    // tracked connections a network may have; 0: no limit
+	// UnknownExtensions is what an extension leads to that Patchbay does not have: stop or ignore.
+	UnknownExtensions string
 }

@@ -85,7 +85,7 @@ func TestReload(t *testing.T) {
 	}
 	put("[DEFAULT]\nlog_config_append = /x\n")
 	next, _, err = Reload(o)
-	if err != nil || next.Log.Debug || len(next.Unsupported()) != 1 {
+	if err != nil || next.Log.Debug || next.Log.Config != "/x" || len(next.Unsupported()) != 0 || len(next.Logging().Unmet) != 1 {
 		t.Errorf("%+v %v", next, err)
 	}
 }

@@ -223,7 +223,8 @@ func (r *Report) read(conf *config.Config, table []row) {
 			continue // assign reports it
 		}
 		r.Settings = append(r.Settings, Setting{Value: v, Support: row.support, Why: row.why})
-		if row.support == NoEffect && v.Origin().Kind != config.FromDefault {
+		warned := row.advise != nil && row.advise(v) != "" // which says more
+		if row.support == NoEffect && v.Origin().Kind != config.FromDefault && !warned {
 			r.add(Note, "no-effect", problem(v, "has no effect: %s.", row.why))
 		}
 	}

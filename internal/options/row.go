@@ -46,6 +46,8 @@ type row struct {
 	// refuse completes the sentence "[group] name = value …" for a value that
 	// asks for something missing; "" when there is nothing to complain about.
 	refuse func(v config.Value) []string
+	// refuseWith does so where other options have a say.
+	refuseWith func(*config.Config, config.Value) []string
 
 	// advise does the same for a value that works, but hardly as intended.
 	advise func(v config.Value) string

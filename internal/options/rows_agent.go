@@ -14,21 +14,21 @@ func agentRows() []row {
 	flag := func(name string, def bool, help string, field func(*Options) any) row {
 		return row{Option: config.Option{Group: groupAgent, Name: name, Type: config.Bool{}, Default: def, Help: help}, field: field}
 	}
-	num := func(name string, def int, help string, field func(*Options) any) row {
-		return row{Option: config.Option{Group: groupAgent, Name: name, Type: config.Int{}, Default: def, Help: help}, field: field}
+	num := func(name string, def int, help string) row {
+		return row{Option: config.Option{Group: groupAgent, Name: name, Type: config.Int{}, Default: def, Help: help}}
 	}
 	unprivileged := "Patchbay runs no helper programs; give the service the capabilities it needs"
 	iptables := "only the iptables firewall uses it"
-	veth := num("veth_mtu", 9000, "MTU of veth pairs", nil)
+	veth := num("veth_mtu", 9000, "MTU of veth pairs")
 	veth.Removal = "it has had no effect since Neutron 18"
-	quitting := num("quitting_rpc_timeout", 10, "seconds that calls may take once the agent was told to stop; 0: no limit of its own",
-		func(o *Options) any { return &o.Agent.QuittingRPCTimeout })
+	quitting := noEffect(num("quitting_rpc_timeout", 10, "seconds that calls may take once the agent was told to stop; 0: no limit of its own"),
+		"a stop waits for no call; it ends within a second")
 	quitting.advise = atLeast(0)
 	veth.releases = "17 to 23"
 	return []row{
-		noEffect(num("polling_interval", 2, "seconds between looks at the switch", nil), "Patchbay is told about changes and does not poll"),
+		noEffect(num("polling_interval", 2, "seconds between looks at the switch"), "Patchbay is told about changes and does not poll"),
 		noEffect(flag("minimize_polling", true, "watch OVSDB instead of polling", nil), "Patchbay never polls, so there is nothing to minimise"),
-		noEffect(num("ovsdb_monitor_respawn_interval", 30, "seconds before the OVSDB monitor process is started again", nil),
+		noEffect(num("ovsdb_monitor_respawn_interval", 30, "seconds before the OVSDB monitor process is started again"),
 			"OVSDB is watched on a connection; there is no monitor process"),
 		quitting,
 		{Option: config.Option{Group: groupAgent, Name: "dscp", Type: config.Int{Min: config.Limit[int64](0), Max: config.Limit[int64](63)},
@@ -56,17 +56,18 @@ func agentRows() []row {
 		flag("dont_fragment", true, "set the don't-fragment bit on tunnel packets", func(o *Options) any { return &o.Agent.DontFragment }),
 		flag("enable_distributed_routing", false, "distributed virtual routers; with tunnels needs l2_population, and answers ARP on the host",
 			func(o *Options) any { return &o.Agent.DistributedRouting }),
-		withReason(flag("drop_flows_on_start", false, "begin with empty flow tables instead of keeping traffic going",
-			func(o *Options) any { return &o.Agent.DropFlowsOnStart }), "flows are always kept",
-			whenTrue("asks for empty flow tables at start, which Patchbay does not do: it compares, and removes what is wrong")),
+		advised(flag("drop_flows_on_start", false, "begin with empty flow tables instead of keeping traffic going", nil),
+			"flows are compared at start, and those that are wrong are replaced",
+			adviseTrue("asks for empty flow tables at start, which Patchbay does not do: it compares, and removes what is wrong")),
 		flag("tunnel_csum", false, "checksums in tunnel headers", func(o *Options) any { return &o.Agent.TunnelCsum }),
 		withReason(flag("baremetal_smartnic", false, "plug ports of smart NICs", func(o *Options) any { return &o.Agent.BaremetalSmartNIC }),
-			"smart NIC ports are missing", whenTrue("asks for smart NIC ports, which Patchbay does not have yet")),
+			"smart NIC ports are missing: such ports would not be wired", whenTrue("asks for smart NIC ports, which Patchbay does not have yet")),
 		flag("explicitly_egress_direct", false, "send known unicast directly instead of flooding it",
 			func(o *Options) any { return &o.Agent.ExplicitEgressDirect }),
 		{Option: config.Option{Group: "agent", Name: "extensions", Type: config.List{}, Default: "",
 			Help: "extensions to load, in this order: qos, fdb, log, dhcp, local_ip, metadata_path, dns_forwarder"},
-			field: func(o *Options) any { return &o.Agent.Extensions }, support: Partly, why: "of these there is " + strings.Join(Extensions(), ", "), refuse: refuseExtensions},
+			field: func(o *Options) any { return &o.Agent.Extensions }, support: Partly,
+			why: "of these there is " + strings.Join(Extensions(), ", ") + "; [patchbay] unknown_extensions decides about others, and one that filters ports (fwaas_v2) always stops", refuseWith: refuseExtensions},
 		{Option: config.Option{Group: groupAgent, Name: "root_helper", Default: "sudo", Help: "command that runs others as root"},
 			support: NoEffect, why: unprivileged},
 		{Option: config.Option{Group: groupAgent, Name: "root_helper_daemon", Help: "the same, as a daemon"}, support: NoEffect, why: unprivileged},
@@ -93,21 +94,51 @@ func extensions() []config.Pair {
 // Extensions are the names of those that Patchbay has.
 func Extensions() []string { return []string{"qos"} }
 
-func refuseExtensions(v config.Value) []string {
+// What unknown_extensions can be.
+const (
+	stopOnUnknown = "stop"
+	ignoreUnknown = "ignore"
+)
+
+// isolating are extensions of others that filter what ports send and receive. Going on without one would open what it has closed.
+func isolating(name string) bool { return name == "fwaas_v2" }
+
+// refuseExtensions completes a sentence for every extension that stops the start.
+func refuseExtensions(conf *config.Config, v config.Value) []string {
 	var out []string
-	have := "; there is " + strings.Join(Extensions(), ", ")
-	for _, name := range v.List() {
-		i := slices.IndexFunc(extensions(), func(p config.Pair) bool { return p.Key == name })
+	unknown, err := conf.Get("patchbay", "unknown_extensions")
+	ignore := err == nil && unknown.Text() == ignoreUnknown
+	for _, name := range missingExtensions(v.List()) {
 		switch {
-		case name == "", slices.Contains(Extensions(), name):
-		case i >= 0:
-			out = append(out, fmt.Sprintf("names %s (%s), which Patchbay does not have yet%s", name, extensions()[i].Value, have))
-		default:
-			out = append(out, fmt.Sprintf("names %s, an extension that Patchbay does not know%s", name, have))
+		case isolating(name):
+			out = append(out, fmt.Sprintf("names %s, which filters ports and which Patchbay does not have; it stops whatever [patchbay] unknown_extensions is", name))
+		case !ignore:
+			out = append(out, describeExtension(name)+"; set [patchbay] unknown_extensions = ignore to go on without it")
 		}
 	}
 	return out
 }
+
+// missingExtensions are those of the names that Patchbay does not have.
+func missingExtensions(names []string) []string {
+	var out []string
+	for _, name := range names {
+		if name != "" && !slices.Contains(Extensions(), name) && !slices.Contains(out, name) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+func describeExtension(name string) string {
+	if i := slices.IndexFunc(extensions(), func(p config.Pair) bool { return p.Key == name }); i >= 0 {
+		return fmt.Sprintf("names %s (%s), which Patchbay does not have yet", name, extensions()[i].Value)
+	}
+	return fmt.Sprintf("names %s, an extension that Patchbay does not know", name)
+}
+
+// MissingExtensions are the extensions that the options name and the agent goes on without.
+func (o *Options) MissingExtensions() []string { return missingExtensions(o.Agent.Extensions) }
 
 func securityGroupRows() []row {
 	const group = "SECURITYGROUP"
@@ -175,5 +206,9 @@ func patchbayRows() []row {
 		{Option: config.Option{Group: "patchbay", Name: "conntrack_limit_per_network", Type: config.Int{Min: config.Limit[int64](0), Max: config.Limit[int64](1<<32 - 1)}, Default: 0,
 			Help: "with the openvswitch firewall: how many tracked connections a network may have on this host, so that one network cannot use up those of the others; 0: no limit"},
 			field: func(o *Options) any { return &o.Patchbay.ConntrackLimit }, releases: notNeutrons},
+		{Option: config.Option{Group: "patchbay", Name: "unknown_extensions", Type: config.String{Choices: []string{stopOnUnknown, ignoreUnknown}}, Default: stopOnUnknown,
+			Help: "what an extension in [agent] extensions leads to that Patchbay does not have: stop at the start, or ignore, with a warning, a line in status and " +
+				"the metric patchbay_configuration_unmet; one that filters ports always stops"},
+			field: func(o *Options) any { return &o.Patchbay.UnknownExtensions }, releases: notNeutrons},
 	}
 }

@@ -64,9 +64,9 @@ func messagingRows() []row {
 }
 
 func logRows() []row {
-	fixed := "a log line of Patchbay is a time, a level, a message and key=value pairs; its form is fixed"
+	fixed := "a log line is in oslo.log's default form, with key=value pairs behind the message"
 	python := "it names Python loggers, which Patchbay does not have"
-	noRotation := "does not rotate log files; leave that to logrotate (copytruncate)"
+	noRotation := "Patchbay does not rotate log files; leave that to logrotate, by rename or copytruncate"
 	str := func(name, def, help, why string) row {
 		return row{Option: config.Option{Name: name, Default: def, Help: help}, support: NoEffect, why: why}
 	}
@@ -79,13 +79,14 @@ func logRows() []row {
 			field: func(o *Options) any { return &o.Log.Debug }},
 		{Option: config.Option{Name: "log-config-append", CLI: true, Mutable: true, Metavar: "PATH",
 			Deprecated: []config.Name{{Option: "log-config"}},
-			Help:       "Python logging configuration file"},
-			support: Partly, why: "a Python logging configuration cannot be read",
-			refuse: whenSet("names a Python logging configuration, which Patchbay cannot read; use log_file, log_dir, use_json and debug")},
+			Help: "Python logging configuration: of the logger neutron, or root, its level and its handlers for streams, files, the system log and the journal, " +
+				"and oslo.log's formatters for text, JSON and fluentd; replaces the other options of the log"},
+			field: func(o *Options) any { return &o.Log.Config }},
 		{Option: config.Option{Name: "log-date-format", Default: "%Y-%m-%d %H:%M:%S", CLI: true, Metavar: "DATE_FORMAT",
-			Help: "form of times in the log"}, support: NoEffect, why: fixed},
+			Help: "form of times in the log, as of strftime"},
+			field: func(o *Options) any { return &o.Log.DateFormat }},
 		{Option: config.Option{Name: "log-file", CLI: true, Metavar: "PATH", Deprecated: []config.Name{{Option: "logfile"}},
-			Help: "file to log to; standard error when neither this nor log_dir is set"},
+			Help: "file to log to, made with its directory; standard error when neither this nor log_dir, use_syslog or use_journal is set"},
 			field: func(o *Options) any { return &o.Log.File }},
 		{Option: config.Option{Name: "log-dir", CLI: true, Metavar: "LOG_DIR", Deprecated: []config.Name{{Option: "logdir"}},
 			Help: "directory of the log file"},
@@ -95,15 +96,15 @@ func logRows() []row {
 			support: NoEffect, why: "a log file that was moved away is always noticed"},
 		{Option: config.Option{Name: "use-syslog", Type: config.Bool{}, Default: false, CLI: true,
 			Help: "log to the system log"},
-			support: Partly, why: "there is no syslog output",
-			refuse: whenTrue("asks for syslog, to which Patchbay cannot log yet; log to standard error under systemd, or to a file")},
+			field: func(o *Options) any { return &o.Log.Syslog }},
 		{Option: config.Option{Name: "use-journal", Type: config.Bool{}, Default: false, CLI: true,
-			Help: "log to the systemd journal"},
-			support: NoEffect, why: "under systemd standard error goes to the journal"},
+			Help: "log to the systemd journal, with fields and priorities"},
+			field: func(o *Options) any { return &o.Log.Journal }},
 		{Option: config.Option{Name: "syslog-log-facility", Default: "LOG_USER", CLI: true,
-			Help: "facility for the system log"}, support: NoEffect, why: "there is no syslog output"},
+			Help: "facility for the system log and the journal"},
+			field: func(o *Options) any { return &o.Log.Facility }},
 		{Option: config.Option{Name: "use-json", Type: config.Bool{}, Default: false, CLI: true,
-			Help: "one JSON object per log line"},
+			Help: "one JSON object per log line, with oslo.log's keys"},
 			field: func(o *Options) any { return &o.Log.JSON }},
 		{Option: config.Option{Name: "use_stderr", Type: config.Bool{}, Default: false,
 			Help: "log to standard error, also when there is a log file"},
@@ -113,19 +114,19 @@ func logRows() []row {
 		{Option: config.Option{Name: "log_rotation_type", Default: "none",
 			Type: config.String{Choices: []string{"interval", "size", "none"}, IgnoreCase: true},
 			Help: "when the log file is rotated"},
-			support: Partly, why: "Patchbay does not rotate log files",
-			refuse: func(v config.Value) []string {
+			support: NoEffect, why: noRotation,
+			advise: func(v config.Value) string {
 				if equalFold(v.Text(), "none") {
-					return nil
+					return ""
 				}
-				return []string{"asks for rotation, but Patchbay " + noRotation}
+				return "asks for rotation, but " + noRotation
 			}},
-		num("log_rotate_interval", 1, "units between rotations", "Patchbay "+noRotation),
+		num("log_rotate_interval", 1, "units between rotations", noRotation),
 		{Option: config.Option{Name: "log_rotate_interval_type", Default: "days",
 			Type: config.String{Choices: []string{"Seconds", "Minutes", "Hours", "Days", "Weekday", "Midnight"}, IgnoreCase: true},
-			Help: "unit of log_rotate_interval"}, support: NoEffect, why: "Patchbay " + noRotation},
-		num("max_logfile_count", 30, "rotated files to keep", "Patchbay "+noRotation),
-		num("max_logfile_size_mb", 200, "size that makes a rotation due", "Patchbay "+noRotation),
+			Help: "unit of log_rotate_interval"}, support: NoEffect, why: noRotation},
+		num("max_logfile_count", 30, "rotated files to keep", noRotation),
+		num("max_logfile_size_mb", 200, "size that makes a rotation due", noRotation),
 		str("logging_context_format_string", "%(asctime)s.%(msecs)03d %(process)d %(levelname)s %(name)s [%(global_request_id)s "+
 			"%(request_id)s %(user_identity)s] %(instance)s%(message)s", "form of a log line with a request", fixed),
 		str("logging_default_format_string", "%(asctime)s.%(msecs)03d %(process)d %(levelname)s %(name)s [-] %(instance)s%(message)s",
@@ -140,8 +141,8 @@ func logRows() []row {
 			Help: "level per Python logger"}, support: NoEffect, why: python},
 		{Option: config.Option{Name: "publish_errors", Type: config.Bool{}, Default: false,
 			Help: "send errors as notifications"},
-			support: Partly, why: "Patchbay sends no notifications",
-			refuse: whenTrue("asks for error notifications, which Patchbay does not send")},
+			support: NoEffect, why: "Patchbay sends no notifications",
+			advise: adviseTrue("asks for error notifications, which Patchbay does not send")},
 		num("rate_limit_interval", 0, "seconds over which log lines are counted", "Patchbay logs changes, not work, and does not limit itself"),
 		num("rate_limit_burst", 0, "log lines allowed per interval", "Patchbay logs changes, not work, and does not limit itself"),
 		str("rate_limit_except_level", "CRITICAL", "level that is never limited", "Patchbay logs changes, not work, and does not limit itself"),

@@ -3,6 +3,7 @@
 package options
 
 import (
+	"crypto/fips140"
 	"fmt"
 
 	"github.com/patchbay-sdn/patchbay/oslo/config"
@@ -42,8 +43,13 @@ func rabbitConnectionRows() []row {
 			func(o *Options) any { return &o.Rabbit.TLSCAFile }), config.Name{Option: "kombu_ssl_ca_certs"}),
 		since("21 with Debian's updates, and later", rabbit("ssl_enforce_hostname_verification", flag, false,
 			"the broker's certificate must bear its host name", func(o *Options) any { return &o.Rabbit.TLSVerifyHostname })),
-		withReason(rabbit("ssl_enforce_fips_mode", flag, false, "require FIPS mode", nil), "FIPS mode is not enforced",
-			whenTrue("asks for FIPS mode, which Patchbay does not enforce")),
+		advised(rabbit("ssl_enforce_fips_mode", flag, false, "require FIPS mode", nil), "Go's FIPS mode is set by the environment: GODEBUG=fips140=on",
+			func(v config.Value) string {
+				if !v.Bool() || fips140.Enabled() {
+					return ""
+				}
+				return "asks for FIPS mode, which is off: start the agent with GODEBUG=fips140=on in its environment"
+			}),
 		noEffect(rabbit("heartbeat_in_pthread", flag, false, "heartbeats in a thread of their own", nil),
 			"heartbeats never wait for anything else in Patchbay"),
 		movedFromTop(rabbit("kombu_reconnect_delay", config.Float{Min: config.Limit(0.0), Max: config.Limit(4.5)}, 1.0,
@@ -69,7 +75,8 @@ func rabbitConnectionRows() []row {
 		rabbit("rabbit_interval_max", num, 30, "its greatest value in seconds", func(o *Options) any { return &o.Rabbit.IntervalMax }),
 		rabbit("heartbeat_timeout_threshold", num, 60, "seconds of silence after which the connection is dead; 0: never",
 			func(o *Options) any { return &o.Rabbit.HeartbeatThreshold }),
-		rabbit("heartbeat_rate", num, 2, "heartbeats within that time", func(o *Options) any { return &o.Rabbit.HeartbeatRate }),
+		noEffect(rabbit("heartbeat_rate", num, 2, "heartbeats within that time", func(o *Options) any { return &o.Rabbit.HeartbeatRate }),
+			"the connection sends two within that time, and ends after it without a word of the broker"),
 		noEffect(movedFromTop(rabbit("rpc_conn_pool_size", config.Int{Min: config.Limit[int64](1)}, 30, "connections at most", nil)), onePool),
 		noEffect(rabbit("conn_pool_min_size", num, 2, "connections at least", nil), onePool),
 		noEffect(rabbit("conn_pool_ttl", num, 1200, "seconds after which an idle connection is closed", nil), onePool),

@@ -33,13 +33,20 @@ func whenTrue(sentence string) func(config.Value) []string {
 	}
 }
 
-func whenSet(sentence string) func(config.Value) []string {
-	return func(v config.Value) []string {
-		if v.Text() == "" {
-			return nil
+// adviseTrue is for options that cannot be honoured and do not change what is wired.
+func adviseTrue(sentence string) func(config.Value) string {
+	return func(v config.Value) string {
+		if !v.Bool() {
+			return ""
 		}
-		return []string{sentence}
+		return sentence
 	}
+}
+
+// advised makes a row one that has no effect, and says so when it is set.
+func advised(r row, why string, advise func(config.Value) string) row {
+	r.advise = advise
+	return noEffect(r, why)
 }
 
 // atLeast is for bounds that newer releases of Neutron enforce and the one that
@@ -100,14 +107,20 @@ func (o *Options) Unsupported() []Problem {
 func refused(conf *config.Config, table []row) []Problem {
 	var out []Problem
 	for _, r := range table {
-		if r.refuse == nil {
+		if r.refuse == nil && r.refuseWith == nil {
 			continue
 		}
 		v, err := conf.Get(r.Group, r.ID().Option)
 		if err != nil {
 			continue // reported with the values
 		}
-		for _, sentence := range r.refuse(v) {
+		var sentences []string
+		if r.refuse != nil {
+			sentences = r.refuse(v)
+		} else {
+			sentences = r.refuseWith(conf, v)
+		}
+		for _, sentence := range sentences {
 			out = append(out, problem(v, "%s.", sentence))
 		}
 	}

@@ -34,6 +34,8 @@ type Config struct {
 	// InactivityProbe is the silence after which the server is asked for a sign of life; after twice that the connection
 	// counts as lost. 0 means 10 s, less than 0 never.
 	InactivityProbe time.Duration
+	// Timeout bounds how long the server may take for a transaction, [ovs] ovsdb_timeout; 0: the context alone does.
+	Timeout time.Duration
 	// LocalSocket is used instead when nobody listens at a tcp or ssl endpoint of this host. Empty means db.sock in
 	// $OVS_RUNDIR or the default run directory.
 	LocalSocket string

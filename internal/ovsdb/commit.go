@@ -101,7 +101,9 @@ func (c *Client) commit(ctx context.Context, txs []*Tx) (Result, *Tx, error) {
 			wire.Operation{Op: wire.OperationSelect, Table: "Open_vSwitch", Where: where, Columns: []string{"next_cfg"}})
 	}
 	var done Result
-	results, err := transact(ctx, s, ops, func() {
+	sending, cancel := c.bound(ctx)
+	defer cancel()
+	results, err := transact(sending, s, ops, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		done.Seq = c.seq // the server sends a transaction's changes before its answer
@@ -117,6 +119,14 @@ func (c *Client) commit(ctx context.Context, txs []*Tx) (Result, *Tx, error) {
 	}
 	done, err = c.awaitApplied(ctx, results, done)
 	return done, nil, err
+}
+
+// bound gives a transaction its time; what ovs-vswitchd makes of it is no part of that.
+func (c *Client) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if c.cfg.Timeout <= 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, c.cfg.Timeout)
 }
 
 // failure finds the step that the server refused. A refusal at commit stands behind the results of the operations and

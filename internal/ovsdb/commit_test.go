@@ -344,3 +344,25 @@ func TestOlderServerAgain(t *testing.T) {
 		}
 	})
 }
+
+// A transaction that the server does not answer ends after the client's own time, however long its caller would wait.
+func TestTransactionTimeout(t *testing.T) {
+	s := newCommitting()
+	answer := s.Handle
+	s.Handle = func(c *fake.RPCConn, method string, params []json.RawMessage) (any, string) {
+		if method == "transact" {
+			return fake.Silence{}, ""
+		}
+		return answer(c, method, params)
+	}
+	inBubble(t, &s.RPC, ovsdb.Config{InactivityProbe: -1, Timeout: 10 * time.Second}, func(t *testing.T, f *follower) {
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		began := time.Now()
+		_, err := f.client.Commit(ctx, f.tx(func(_ *ovsdb.View, tx *ovsdb.Tx) { tx.Port(portID).SetTag(1) }))
+		if took := time.Since(began); !errors.Is(err, ovsdb.ErrTimedOut) || took != 10*time.Second {
+			t.Errorf("%v after %s", err, took)
+		}
+	})
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// visibleInstead has the test binary hold a connection to the address that it names, as an agent with capabilities of its file does, try
+// to read a file of root's with many threads, and wait until standard input ends.
+const visibleInstead = "PATCHBAY_TEST_IS_VISIBLE"
+
+func beVisible() int {
+	conn, err := net.Dial("tcp", os.Getenv(visibleInstead))
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	defer conn.Close()
+	// Each goroutine keeps a thread busy, so that Go has to make new ones.
+	var started, ended sync.WaitGroup
+	errs := make(chan error, 8)
+	for range cap(errs) {
+		started.Add(1)
+		ended.Go(func() {
+			started.Done()
+			started.Wait()
+			_, err := os.ReadFile(filepath.Join(filepath.Dir(os.Args[0]), "secret"))
+			errs <- err
+		})
+	}
+	ended.Wait()
+	close(errs)
+	var all []error
+	for err := range errs {
+		all = append(all, err)
+	}
+	if err := errors.Join(all...); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	fmt.Println("connected")
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	return 0
+}
+
+// TestHealthChecksSeeTheConnection looks for the connection of a process with file capabilities as kolla's and TripleO's health checks do:
+// as the same user, without capabilities, by the links in /proc/PID/fd. The process works with its capabilities nevertheless.
+func TestHealthChecksSeeTheConnection(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can give a file capabilities")
+	}
+	server, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	for name, effective := range map[string]byte{"effective": 1, "permitted only": 0} {
+		t.Run(name, func(t *testing.T) {
+			path := capableCopy(t, effective)
+			nobody := []string{"--reuid", "65534", "--regid", "65534", "--clear-groups", "--"}
+			cmd := exec.Command("setpriv", append(nobody, path)...)
+			cmd.Env = append(os.Environ(), visibleInstead+"="+server.Addr().String())
+			in, err := cmd.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			out, to, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer out.Close()
+			cmd.Stdout, cmd.Stderr = to, to
+			err = cmd.Start()
+			_ = to.Close()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = in.Close(); _ = cmd.Wait() }()
+			said := ""
+			for lines := bufio.NewScanner(out); !strings.HasSuffix(said, "connected\n") && lines.Scan(); {
+				said += lines.Text() + "\n"
+			}
+			if strings.Contains(said, "raising capabilities: operation not supported") {
+				t.Skip("built with cgo, which agents are not: Go cannot raise capabilities in all threads")
+			}
+			if said != "connected\n" {
+				t.Fatal(said)
+			}
+			// As the health check: nobody again, without capabilities.
+			fds, err := exec.Command("setpriv", append(nobody, "ls", "-l", "/proc/"+strconv.Itoa(cmd.Process.Pid)+"/fd")...).CombinedOutput()
+			if err != nil || !strings.Contains(string(fds), "socket:[") {
+				t.Errorf("%v: %s", err, fds)
+			}
+			limits, err := os.ReadFile("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/limits")
+			if want := fmt.Sprintf("Max core file size        %-20d %-20d", noCore, noCore); err != nil || !strings.Contains(string(limits), want) {
+				t.Errorf("%v: %s lacks %q", err, limits, want)
+			}
+		})
+	}
+}
+
+// capableCopy copies the test binary to a file with CAP_NET_ADMIN and CAP_DAC_OVERRIDE, beside a file that only root may read. Effective
+// says whether the capabilities are effective at once.
+func capableCopy(t *testing.T, effective byte) string {
+	t.Helper()
+	self, err := os.ReadFile(os.Args[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("/var/tmp", "pbcaps") // not mounted nosuid, and open to others
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	path := filepath.Join(dir, daemonName)
+	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(path, self, 0o755), os.WriteFile(filepath.Join(dir, "secret"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	caps := []byte{effective, 0, 0, 2, 0x02, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+	if err := unix.Setxattr(path, "security.capability", caps, 0); err != nil {
+		t.Skipf("no capabilities on files here: %v", err)
+	}
+	return path
+}
