@@ -546,7 +546,7 @@ func TestKernelTableComparesIdentity(t *testing.T) {
 			return
 		}
 		defer s.close()
-		requests, _, err := s.list(7, revokedMark)
+		requests, _, err := s.list(7, revokedMark, nil)
 		if err != nil || len(requests) != 1 {
 			t.Errorf("listed %d, %v", len(requests), err)
 			return

@@ -56,6 +56,7 @@ func (c *Core) converge() {
 		{"changing the switch", c.apply},
 		{"rows that could not be worked out", func() { c.contained.retryRows(c.dataplane.RetryRows) }},
 		{"listing connections", c.zones.listConnections},
+		{"filtering with iptables", func() { c.rules.next(c.dataplane, func() bool { return c.open(gate.Prune) }) }},
 		{"reporting ports", c.reportPorts},
 		{"noting that everything is known", c.noteSynced},
 		// Once everything that could still want it has spoken: every port is told about and reported, every tunnel type synchronised, and with
@@ -142,6 +143,7 @@ func (c *Core) compile(o world.Object) {
 		c.reports.decided(o.ID)
 	}
 	c.contained.contain(culprit{name: "noting zones"}, func() { c.zones.noteZone(o) })
+	c.contained.contain(culprit{name: "noting iptables rules"}, func() { c.rules.compiled(o) })
 }
 
 // apply starts a round of changes if there is anything to change and none is on its way.

@@ -115,6 +115,8 @@ func (c *Core) event(e effect.Event) {
 		c.zones.releaseConnections(e)
 	case effect.ConnectionsReleased:
 		c.zones.released(e)
+	case effect.RulesRead, effect.RulesApplied, effect.ConnectionsEnded:
+		c.rules.ended(e)
 	case effect.DatabaseAsked:
 		c.heard(e.Err)
 	case effect.Called:
@@ -160,6 +162,8 @@ func (c *Core) abandon(e effect.Event) {
 		c.reports.Fail(e.Batch, now)
 	case effect.Saved:
 		c.memory.changed()
+	case effect.RulesRead, effect.RulesApplied, effect.ConnectionsEnded:
+		c.rules.Abandoned(now)
 	case effect.ConnectionsListed:
 		c.zones.Abandoned(e.Found, now)
 	case effect.ConnectionsReleased:

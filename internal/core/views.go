@@ -70,6 +70,12 @@ func (v View) AgentStatus() inspect.Status {
 			s.Firewall = "openvswitch, disabled"
 		}
 	}
+	if c.cfg.World.Hybrid {
+		s.Firewall = "iptables_hybrid"
+	}
+	if c.rules.Room != nil {
+		s.Totals.RulesWritten = c.rules.Written()
+	}
 	for _, id := range c.world.PortIDs() {
 		s.Ports[c.world.Port(id).Wiring.State.String()]++
 	}
@@ -136,6 +142,7 @@ func (v View) switchFacts(f *gate.Facts) {
 	f.Unresolved, f.ViewBehind = c.world.Unsettled(), c.dataplane.Behind(c.world.View)
 	f.RowsUnchecked, f.Rows = len(c.dataplane.RowsPending()), c.dataplane.RowsToWrite(c.world.View, c.contained.rows)
 	f.ZonesDue, f.ZonesFailed = c.zones.Pending(), c.zones.Failed()
+	c.rules.facts(f)
 	for i, o := range c.dataplane.Failures() {
 		if i < maxRejected {
 			f.Rejected = append(f.Rejected, gate.Rejected{Object: o.Object.String(), Times: o.Failed})

@@ -16,6 +16,8 @@ type Facts struct {
 	RowsUnchecked int // objects whose rows may not be as wanted
 	ZonesDue      int // connection tracking zones to flush
 	ZonesFailed   []uint16
+	RulesBusy     bool     // iptables rules may not be as wanted
+	RuleFaults    []string // why iptables rules do not filter as they should, in sentences
 	Rejected      []Rejected
 	Held          []Held
 	HeldBlind     bool // nothing is known of what one of Held wants

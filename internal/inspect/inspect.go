@@ -85,6 +85,7 @@ type Totals struct {
 	ApplyFailed  uint64    `json:"apply_failed"`        // rounds of which a part failed
 	RowsFailed   uint64    `json:"transactions_failed"` // of OVSDB
 	FlowsRefused uint64    `json:"bundles_failed"`      // of OpenFlow
+	RulesWritten uint64    `json:"iptables_lines"`      // lines that were written to iptables and ipset
 	Panics       uint64    `json:"panics"`              // that the agent recovered from
 	// PluggedOpen are ports that were plugged in without isolation while the agent ran, see os-vif's isolate_vif.
 	PluggedOpen uint64 `json:"ports_plugged_open"`

@@ -35,13 +35,14 @@ func New(cfg Config) *Filter {
 	}
 }
 
-// Set takes what is known of a port.
-func (f *Filter) Set(p Port) {
+// Set takes what is known of a port. It returns whether that is new.
+func (f *Filter) Set(p Port) bool {
 	if old, there := f.ports[p.ID]; there && reflect.DeepEqual(old, p) {
-		return
+		return false
 	}
 	f.ports[p.ID] = p
 	delete(f.compiled, p.ID)
+	return true
 }
 
 // Delete takes that a port is no longer here, or no longer wired.
@@ -49,6 +50,12 @@ func (f *Filter) Delete(id string) {
 	delete(f.ports, id)
 	delete(f.compiled, id)
 }
+
+// Has returns whether a port is known, and not gone.
+func (f *Filter) Has(id string) bool { _, known := f.ports[id]; return known }
+
+// Ports returns the ids of the ports that are known, sorted.
+func (f *Filter) Ports() []string { return slices.Sorted(maps.Keys(f.ports)) }
 
 // SetMembers takes the addresses of the members of a group, or of an address group. Nil forgets the group.
 func (f *Filter) SetMembers(remote string, members []netip.Prefix) {

@@ -8,14 +8,18 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/patchbay-sdn/patchbay/internal/conntrack"
 )
 
 // Runner runs a program with an input and returns what it printed to its standard output.
@@ -31,6 +35,8 @@ type Host struct {
 	LockDir string
 	// NoIPv6: the kernel has no IPv6.
 	NoIPv6 bool
+	// Sys are the files of /proc/sys; nil: it is not asked whether packets of bridges meet the rules.
+	Sys fs.FS
 }
 
 const (
@@ -66,6 +72,9 @@ func (h *Host) Read(ctx context.Context) (State, error) {
 	}
 	if err != nil {
 		return State{}, fmt.Errorf("ipset save: %w", err)
+	}
+	if h.Sys != nil {
+		s.Unbridged = Unbridged(h.Sys, !h.NoIPv6)
 	}
 	return s, nil
 }
@@ -150,6 +159,21 @@ func (h *Host) lock(ctx context.Context, name string) (func(), error) {
 		case <-time.After(lockPause):
 		}
 	}
+}
+
+// End deletes tracked connections. It returns how many there were.
+func (h *Host) End(ctx context.Context, all []Connections) (n int, errs error) {
+	zones := map[uint16][]Connections{}
+	for _, c := range all {
+		zones[c.Zone] = append(zones[c.Zone], c)
+	}
+	for _, zone := range slices.Sorted(maps.Keys(zones)) {
+		ended, err := conntrack.RemoveFromKernel(ctx, zone, func(t conntrack.Connection) bool {
+			return slices.ContainsFunc(zones[zone], func(c Connections) bool { return c.Match(t) })
+		})
+		n, errs = n+ended, errors.Join(errs, err)
+	}
+	return n, errs
 }
 
 // Exec runs programs of the host.

@@ -25,6 +25,8 @@ type Options struct {
 	DNSForwarder  DNSForwarder
 	ML2           ML2
 	Patchbay      Patchbay
+	// LockPath is [oslo_concurrency] lock_path.
+	LockPath string
 
 	conf *config.Config
 }
@@ -128,6 +130,7 @@ type Agent struct {
 	TunnelCsum           bool
 	BaremetalSmartNIC    bool
 	ExplicitEgressDirect bool
+	RuleComments         bool
 	Extensions           []string
 	ReportInterval       time.Duration
 	LogHeartbeats        bool // reported only
@@ -137,10 +140,11 @@ type Agent struct {
 type SecurityGroup struct {
 	FirewallDriver      string // "": noop
 	Enabled             bool
+	IPSets              bool
 	PermittedEthertypes []uint16
 }
 
-// Driver is the firewall: [FirewallOpenVSwitch] or [FirewallNone].
+// Driver is the firewall: [FirewallOpenVSwitch], [FirewallHybrid] or [FirewallNone].
 func (s SecurityGroup) Driver() string { return driver(s.FirewallDriver) }
 
 // DHCP is the [dhcp] section, of the dhcp extension.
