@@ -138,6 +138,9 @@ func (h *Host) lock(ctx context.Context, name string) (func(), error) {
 	if h.LockDir == "" {
 		return func() {}, nil
 	}
+	if err := os.MkdirAll(h.LockDir, 0o755); err != nil { //nolint:gosec // see below
+		return nil, fmt.Errorf("making the directory of locks of Neutron's agents: %w", err)
+	}
 	path := filepath.Join(h.LockDir, name)
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644) //nolint:gosec // other agents, under other users, use the file too
 	if err != nil {
