@@ -198,7 +198,7 @@ func (x *hybrid) unbridged(t *testing.T) {
 		if !x.eventually(wired, func() bool {
 			var status int
 			out, status = x.runPatchbay(t, 1, "status")
-			return strings.Contains(out, "bridge-nf-call-iptables is 0") == want && (status == 0) != want
+			return strings.Contains(out, "- sysctl net.bridge.bridge-nf-call-iptables is 0") == want && (status == 0) != want
 		}) {
 			t.Errorf("status, want %v:\n%s", want, out)
 		}

@@ -204,7 +204,7 @@ func (h *hybridHost) tag(id string) int {
 
 func (h *hybridHost) status() (s inspect.Status) {
 	h.t.Helper()
-	if err := h.agent.ask(h.t.Context(), func(v core.View) { s = v.Status() }); err != nil {
+	if err := h.agent.ask(h.t.Context(), func(v core.View) { s = v.AgentStatus() }); err != nil {
 		h.t.Fatal(err)
 	}
 	return s
@@ -213,8 +213,8 @@ func (h *hybridHost) status() (s inspect.Status) {
 func (h *hybridHost) port(id string) (p inspect.Port) {
 	h.t.Helper()
 	if err := h.agent.ask(h.t.Context(), func(v core.View) {
-		if found := v.World().Port(id); found != nil {
-			c := v.Port(found)
+		if found := v.World.Port(id); found != nil {
+			c := v.CopyPort(found)
 			p = c.Document()
 		}
 	}); err != nil {
@@ -536,8 +536,26 @@ func TestHybridToOpenvswitchAndBack(t *testing.T) {
 		}
 		h.stop()
 		h.kernel.broken, h.kernel.before, h.cfg = nil, nil, hybrid
+		h.kernel.held = make(chan struct{})
 		h.start()
+		wait(time.Minute)
+		led := 0
+		for k := range h.ovs.Bridge("br-int").Flows() {
+			if k.Table() == 60 && k.Priority() == 100 {
+				led++
+			}
+		}
+		if h.tag(hybridA) != 1 || led < 2 {
+			t.Errorf("before its rules: VLAN %d, flows lead %d ports to filters", h.tag(hybridA), led)
+		}
+		close(h.kernel.held)
 		h.wired(hybridA)
+		wait(time.Minute)
+		for k := range h.ovs.Bridge("br-int").Flows() {
+			if k.Table() >= 71 && k.Table() <= 94 {
+				t.Errorf("a flow of table %d is left", k.Table())
+			}
+		}
 		if mark() != "" || len(h.kernel.chain(chainA)) == 0 {
 			t.Errorf("back: mark %q, %q", mark(), h.kernel.chain(chainA))
 		}

@@ -97,6 +97,7 @@ func (c *Core) event(e effect.Event) {
 		}
 	case effect.FlowsRead:
 		c.bridges.read(e.Reading)
+		c.rules.flowsRead(e.Reading)
 	case effect.FlowsChanged:
 		c.bridges.observed(e)
 	case effect.Applied:
@@ -115,8 +116,6 @@ func (c *Core) event(e effect.Event) {
 		c.zones.releaseConnections(e)
 	case effect.ConnectionsReleased:
 		c.zones.released(e)
-	case effect.RulesRead, effect.RulesApplied, effect.ConnectionsEnded:
-		c.rules.ended(e)
 	case effect.DatabaseAsked:
 		c.heard(e.Err)
 	case effect.Called:
@@ -131,7 +130,9 @@ func (c *Core) event(e effect.Event) {
 		c.log.repeat(slog.LevelWarn, "sd_notify failed", "err", e.Err)
 	case effect.FollowFailed, effect.AnswerFailed: // counted when it landed
 	default:
-		panic(fmt.Sprintf("event %T has no place in the loop", e))
+		if !c.rules.ended(e) {
+			panic(fmt.Sprintf("event %T has no place in the loop", e))
+		}
 	}
 }
 

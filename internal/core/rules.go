@@ -39,8 +39,8 @@ func (r *rules) compiled(o world.Object) {
 
 // next starts the job that is due. Open says whether everything is known that could want a rule.
 func (r *rules) next(d *dataplane.Dataplane, open func() bool) {
-	if r.Room == nil {
-		return
+	if r.Room == nil || !d.Bridge(r.cfg.World.IntegrationBridge).Known && !r.Seen() {
+		return // whether flows filter is not known yet
 	}
 	now := r.now()
 	job, due := r.Next(r.world, now, open, func(id string) bool {
@@ -54,8 +54,22 @@ func (r *rules) next(d *dataplane.Dataplane, open func() bool) {
 	}
 }
 
-// ended takes the outcome of a job.
-func (r *rules) ended(e effect.Event) {
+// flowsRead takes what is on a bridge: ports that flows filter, of an earlier driver, need no rules yet.
+func (r *rules) flowsRead(e dataplane.Reading) {
+	if r.Room == nil || e.Err != nil || e.Bridge != r.cfg.World.IntegrationBridge {
+		return
+	}
+	led, filtered := ledToFilters(e.Flows), map[string]bool{}
+	for _, id := range r.world.PortIDs() {
+		if vif := r.world.Port(id).VIF; vif != nil && led[uint64(vif.OFPort)] {
+			filtered[id] = true
+		}
+	}
+	r.Inherit(r.world, filtered)
+}
+
+// ended takes the outcome of a job. It returns whether the event is one.
+func (r *rules) ended(e effect.Event) bool {
 	switch e := e.(type) {
 	case effect.RulesRead:
 		r.act(r.Read(r.world, e.State, e.Other, e.Asked, e.Err, r.now()))
@@ -63,7 +77,10 @@ func (r *rules) ended(e effect.Event) {
 		r.act(r.Applied(r.world, e.Changes, e.Err, r.now()))
 	case effect.ConnectionsEnded:
 		r.act(r.Ended(e.N, e.Err, r.now()))
+	default:
+		return false
 	}
+	return true
 }
 
 // act does what an input leads to.
@@ -84,6 +101,14 @@ func (r *rules) act(out hybrid.Out) {
 	default:
 		r.start(effect.EndConnections{Connections: job.End})
 	}
+}
+
+// inherits returns how many ports flows filter, because they have no rules yet.
+func (r *rules) inherits() int {
+	if r.Room == nil {
+		return 0
+	}
+	return r.Inherited(r.world)
 }
 
 // facts adds what blocks the scopes.

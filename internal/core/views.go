@@ -120,7 +120,7 @@ func (v View) Facts(s gate.Scope) gate.Facts {
 		g, ok := e.Extension.(*guarded)
 		f.Extensions = append(f.Extensions, gate.Extension{Name: e.Name(), Waits: waiting(e), Failed: ok && g.owes})
 	}
-	f.HeldBlind = c.contained.blind()
+	f.HeldBlind, f.RulesFirst = c.contained.blind(), c.rules.inherits()
 	if !onlyLoop {
 		v.switchFacts(&f)
 	}

@@ -112,6 +112,7 @@ func Blockers(f Facts) []Blocker {
 	}
 	l.work(f.ZonesDue, "zone-due", Idle, "%s of connection tracking not flushed yet", "zone")
 	l.work(count(f.RulesBusy), "rules", InSync|Idle, "iptables rules are compared or written")
+	l.work(f.RulesFirst, "rules-first", Prune, "the flows that filter %s stay until it has iptables rules", "port")
 	for _, fault := range f.RuleFaults {
 		l.fact(true, "rules-fault", InSync|Ready, fault)
 	}

@@ -47,6 +47,7 @@ func TestBlockers(t *testing.T) {
 		{func(f *Facts) { f.ZonesFailed = []uint16{7} }, InSync, false, "connection tracking zone 7 was not flushed; new ports of its network wait"},
 		{func(f *Facts) { f.ZonesDue = 1 }, Idle, true, "1 zone of connection tracking not flushed yet"},
 		{func(f *Facts) { f.RulesBusy = true }, InSync | Idle, true, "iptables rules are compared or written"},
+		{func(f *Facts) { f.RulesFirst = 1 }, Prune, true, "the flows that filter 1 port stay until it has iptables rules"},
 		{func(f *Facts) { f.RuleFaults = []string{"off"} }, InSync | Ready, false, "off"},
 		{func(f *Facts) { f.Rejected = []Rejected{{"port p1", 2}} }, InSync, false, "port p1 was refused 2 times by the switch and is tried again; see the last errors"},
 		{func(f *Facts) { f.Held = []Held{{"port p1", "nothing passes"}} }, InSync, false, "port p1 failed and is in quarantine: nothing passes"},

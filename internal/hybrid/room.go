@@ -46,6 +46,8 @@ type Room struct {
 	seen     bool // the rules have been read
 	guarded  iptables.Parts
 	admitted map[string]bool
+	// byFlows are ports that flows of another driver filter.
+	byFlows map[string]bool
 	// leaving are ports that are not to be filtered any more, and are still in their VLAN as far as the switch has told.
 	leaving map[string]bool
 	prune   bool // the comparison under way deletes what belongs to no known port
@@ -124,6 +126,27 @@ func (r *Room) Port(w *world.World, id string) {
 	}
 }
 
+// Inherit takes the ports that flows of another driver filter. They may stay in their networks until they have rules.
+func (r *Room) Inherit(w *world.World, filtered map[string]bool) {
+	r.byFlows = filtered
+	for _, id := range w.PortIDs() {
+		r.guard(w, id)
+	}
+}
+
+// Inherited returns how many ports flows of another driver filter that have no rules yet. These flows have to stay.
+func (r *Room) Inherited(w *world.World) (n int) {
+	for id := range r.byFlows {
+		if p := w.Port(id); !r.clears && !r.admitted[id] && w.InVLAN(p) && w.Bridged(p) {
+			n++
+		}
+	}
+	return n
+}
+
+// Seen returns whether the rules of the host have been read.
+func (r *Room) Seen() bool { return r.seen }
+
 // Peer takes that an address of members of groups has changed.
 func (r *Room) Peer() { r.stale, r.members = true, true }
 
@@ -136,7 +159,7 @@ func (r *Room) guard(w *world.World, id string) {
 	case !r.seen || !w.Bridged(p):
 	case r.admitted[id]:
 		w.SetGuard(id, world.Admitted)
-	case r.guarded.Has(id):
+	case r.guarded.Has(id) || r.byFlows[id]:
 		w.SetGuard(id, world.Guarded)
 	default:
 		w.SetGuard(id, world.Unguarded)
