@@ -111,6 +111,17 @@ func (r *rules) inherits() int {
 	return r.Inherited(r.world)
 }
 
+// lines are the rules of a port, for people.
+func (r *rules) lines(id string) (out []string) {
+	if r.Room == nil {
+		return nil
+	}
+	for _, l := range r.Lines(id) {
+		out = append(out, l.String())
+	}
+	return out
+}
+
 // facts adds what blocks the scopes.
 func (r *rules) facts(f *gate.Facts) {
 	if r.Room != nil {

@@ -241,6 +241,7 @@ type PortCopy struct {
 	settled   bool
 	notes     []string
 	filter    bool
+	rules     []string
 	flows     int
 }
 
@@ -257,7 +258,7 @@ func (v View) CopyPort(p *world.Port) PortCopy {
 	if l := v.c.reports.of[p.ID]; l != nil {
 		out.line = *l
 	}
-	out.flows = v.Dataplane.Flows(o)
+	out.flows, out.rules = v.Dataplane.Flows(o), v.c.rules.lines(p.ID)
 	return out
 }
 
@@ -268,7 +269,7 @@ func (c *PortCopy) Document() inspect.Port {
 		ID: c.port.ID, State: w.State.String(), Reason: w.Reason, Interface: c.vif.Name, OFPort: c.vif.OFPort,
 		Network: w.Segment.Network, VLAN: w.VLAN, Filtered: c.filter, Groups: c.port.Groups,
 		Reported: [...]string{"", "up", "down", "admin down"}[c.confirmed],
-		Applied:  c.settled, Flows: c.flows,
+		Applied:  c.settled, Flows: c.flows, Rules: c.rules,
 		Timeline: inspect.Timeline{Plugged: c.line.plugged, Answered: c.line.answered, Applied: c.line.applied, Reported: c.line.reported},
 	}
 	for _, note := range c.notes {

@@ -398,5 +398,8 @@ func (r *Room) Faults() []string {
 	return out
 }
 
+// Lines returns the rules in the chains of a port.
+func (r *Room) Lines(id string) []iptables.Line { return r.filter.Lines(id) }
+
 // Written returns how many lines have been written since the start.
 func (r *Room) Written() uint64 { return r.written }

@@ -196,6 +196,7 @@ type Port struct {
 	Reported string    `json:"reported,omitempty"`      // up, down, admin down: the last status that the server confirmed
 	Applied  bool      `json:"applied"`                 // flows and rows are as wanted
 	Notes    []string  `json:"notes,omitempty"`         // what extensions do about it, in sentences
+	Rules    []string  `json:"iptables,omitempty"`      // rules of iptables in its chains, with the security group rules that they are there for
 	Flows    int       `json:"flows"`
 	Revision int64     `json:"revision,omitempty"`
 	Timeline Timeline  `json:"timeline"`
