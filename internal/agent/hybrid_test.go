@@ -29,7 +29,9 @@ type kernel struct {
 	mu     sync.Mutex
 	state  iptables.State
 	broken error
-	held   chan struct{} // writing waits for it, if it is not nil
+	// refuses is a part of rules that it does not take.
+	refuses string
+	held    chan struct{} // writing waits for it, if it is not nil
 	// before is called before something is written.
 	before func(c *iptables.Changes)
 	wrote  []string
@@ -67,6 +69,13 @@ func (k *kernel) Apply(_ context.Context, c *iptables.Changes) error {
 	defer k.mu.Unlock()
 	if k.broken != nil {
 		return k.broken
+	}
+	if k.refuses != "" {
+		for line := range strings.Lines(c.Rules[0]) {
+			if strings.Contains(line, k.refuses) {
+				return &iptables.RefusedError{Err: errors.New("no such match"), Line: line}
+			}
+		}
 	}
 	after, err := k.state.After(c)
 	if err == nil {
@@ -558,6 +567,58 @@ func TestHybridToOpenvswitchAndBack(t *testing.T) {
 		}
 		if mark() != "" || len(h.kernel.chain(chainA)) == 0 {
 			t.Errorf("back: mark %q, %q", mark(), h.kernel.chain(chainA))
+		}
+	})
+}
+
+// A rule that the host refuses costs its port, and nobody else.
+func TestHybridRuleRefused(t *testing.T) {
+	inHybridHost(t, func(h *hybridHost) {
+		b := h.put(hybridB, 6)
+		b["security_group_ids"] = []string{"g3"}
+		h.region.truth.rules["r3"] = map[string]any{"id": "r3", "security_group_id": "g3", "ethertype": "IPv4", "direction": "ingress", "protocol": "sctp", "revision_number": 1}
+		h.kernel.refuses = "-p sctp "
+		h.start()
+		h.plug("qvo", hybridB, 8)
+		h.plug("qvo", hybridA, 7)
+		wait(10 * time.Second)
+		if h.tag(hybridA) != 1 || h.tag(hybridB) != world.DeadVLAN {
+			t.Fatalf("VLANs %d and %d\n%s", h.tag(hybridA), h.tag(hybridB), h.log)
+		}
+		if s := h.status(); s.InSync || !strings.Contains(strings.Join(s.Reasons, ""), "port "+hybridB+" does not have the iptables rules") {
+			t.Errorf("%q", s.Reasons)
+		}
+		// A port that has rules keeps them, and others are changed meanwhile.
+		rule := h.rule("r9", map[string]any{"direction": "ingress", "protocol": "sctp"})
+		h.region.push(neutron.KindSecurityGroupRule, neutron.Created, rule)
+		wait(10 * time.Second)
+		if rules := h.kernel.chain(chainA); h.tag(hybridA) != 1 || !slices.Contains(rules, "-p tcp -m tcp --dport 22 -j RETURN") {
+			t.Errorf("VLAN %d, %q", h.tag(hybridA), rules)
+		}
+		// A restart does not know what the port had, and leaves it.
+		h.stop()
+		h.start()
+		wait(time.Minute)
+		if rules := h.kernel.chain(chainA); h.tag(hybridA) != 1 || !slices.Contains(rules, "-p tcp -m tcp --dport 22 -j RETURN") {
+			t.Errorf("after a restart: VLAN %d, %q", h.tag(hybridA), rules)
+		}
+		h.kernel.mu.Lock()
+		h.kernel.refuses = ""
+		h.kernel.mu.Unlock()
+		wait(5 * time.Minute)
+		h.wired(hybridA)
+		h.wired(hybridB)
+	})
+}
+
+// explain names the security group rule of each rule.
+func TestHybridRulesAreExplained(t *testing.T) {
+	inHybridHost(t, func(h *hybridHost) {
+		h.start()
+		h.plug("qvo", hybridA, 7)
+		h.wired(hybridA)
+		if rules := h.port(hybridA).Rules; !slices.Contains(rules, "iptables -A "+chainA+" -p tcp -m tcp --dport 22 -j RETURN  # security group rule r1") || len(rules) < 20 {
+			t.Errorf("%q", rules)
 		}
 	})
 }

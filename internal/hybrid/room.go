@@ -13,6 +13,7 @@
 package hybrid
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -192,7 +193,7 @@ func (r *Room) Next(w *world.World, now time.Time, open func() bool, settled fun
 		}
 	}
 	other := !now.Before(r.checkAt)
-	r.drifted = !r.stale && r.prune == r.pruned
+	r.drifted = !r.stale && r.prune == r.pruned && !r.filter.Retry()
 	r.phase, r.stale, r.members = reading, false, false
 	return Job{Read: true, Other: other}, true
 }
@@ -289,7 +290,14 @@ func (r *Room) Applied(w *world.World, c *iptables.Changes, err error, now time.
 	r.phase = idle
 	if err != nil {
 		r.filter.Done(*c, err)
-		r.stale = true
+		var refused *iptables.RefusedError
+		if errors.As(err, &refused) {
+			if id := r.filter.Hold(refused.Line, err.Error()); id != "" {
+				out.log(slog.LevelError, "iptables rule refused, the port keeps the rules that it has", "port", id, "err", err)
+				r.stale = true
+				return out
+			}
+		}
 		r.fail(&out, "iptables rules cannot be written, new ports wait, retrying", err, now)
 		return out
 	}
@@ -378,21 +386,25 @@ func (r *Room) Deadline(now time.Time) time.Time {
 
 // Busy returns whether rules may not be as wanted yet.
 func (r *Room) Busy(w *world.World) bool {
-	if r.clears && r.done(w) {
+	if r.clears && (r.failure != "" || r.done(w)) {
 		return false
 	}
 	return r.phase != idle || r.stale || len(r.leaving)+len(r.owed) > 0
 }
 
-// Faults returns why rules do not filter as they should, and why ports have none, in sentences.
+// Faults returns why rules do not filter as they should, and why ports have none, in sentences. Rules that could not be cleared away are none: they
+// filter beside flows.
 func (r *Room) Faults() []string {
+	if r.clears {
+		return nil
+	}
 	out := slices.Clone(r.faults)
 	if r.failure != "" {
 		out = append(out, "iptables: "+r.failure)
 	}
 	for _, id := range r.filter.Ports() {
 		if why := r.filter.Unfit(id); why != "" {
-			out = append(out, fmt.Sprintf("port %s has no iptables rules: %s", id, why))
+			out = append(out, fmt.Sprintf("port %s does not have the iptables rules that it should have: %s", id, why))
 		}
 	}
 	return out

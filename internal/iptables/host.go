@@ -130,8 +130,22 @@ func withLine(err error, input string) error {
 	if n < 1 || n > len(all) {
 		return err
 	}
-	return fmt.Errorf("%w: line %d is %q", err, n, all[n-1])
+	return &RefusedError{Err: err, Line: all[n-1], number: n}
 }
+
+// RefusedError is the error of a program that names a line of its input.
+type RefusedError struct {
+	Err    error
+	Line   string
+	number int
+}
+
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("%v: line %d is %q", e.Err, e.number, e.Line)
+}
+
+// Unwrap returns the program's error.
+func (e *RefusedError) Unwrap() error { return e.Err }
 
 // lock takes one of the locks that agents of Neutron share, and returns how to give it back. The kernel gives it back when the process ends.
 func (h *Host) lock(ctx context.Context, name string) (func(), error) {
