@@ -133,7 +133,7 @@ func (c *cloud) create(n *network) error {
 // plug makes the VM, with the given port or a new one.
 func (c *cloud) plug(v *vm, port string) error {
 	var err error
-	v.VM, err = c.l.Host(v.host).Plug(c.ctx, lab.Port{ID: port, NetworkID: v.net.ID, Name: v.name, Extra: with(v.extra, "fixed_ips",
+	v.VM, err = c.l.Host(v.host).Plug(c.ctx, lab.Port{ID: port, NetworkID: v.net.ID, Name: v.name, Hybrid: c.hybrid, Extra: with(v.extra, "fixed_ips",
 		[]map[string]string{
 			{"subnet_id": v.net.SubnetID, "ip_address": v.v4}, {"subnet_id": v.net.v6, "ip_address": v.v6},
 		})})

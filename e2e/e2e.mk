@@ -70,6 +70,10 @@ e2e-smoke: build ## the whole agent on the real server in three minutes: a rule 
 	PATCHBAY_LAB_RELEASE=$(or $(RELEASE),$(PATCHBAY_LAB_RELEASE)) PATCHBAY_LAB_BROKER=$(or $(BROKER),$(PATCHBAY_LAB_BROKER)) PATCHBAY_LAB_SWITCH=$(or $(SWITCH),$(PATCHBAY_LAB_SWITCH)) \
 		$(GO) test -count 1 -timeout 8m -tags e2e -v -run TestSmoke $(TESTFLAGS) ./e2e/
 
+.PHONY: e2e-hybrid
+e2e-hybrid: build ## VMs behind Linux bridges, filtered by iptables: a rule opened and closed, a member, restart and kill -9 with no rule touched, drift, br_netfilter off, the Python agent and back, firewall_driver openvswitch and back; packets as a table (root; PATCHBAY_LAB_SERVER=sim)
+	$(GO) test -count 1 -timeout 12m -tags e2e -v -run TestHybrid $(TESTFLAGS) ./e2e/
+
 .PHONY: footprint
 footprint: build ## connections, queues, start, restart and log of both agents while they idle; prints a line each (root)
 	$(GO) test -count 1 -timeout 20m -tags e2e -v -run TestFootprint $(TESTFLAGS) ./e2e/

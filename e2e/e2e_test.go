@@ -98,6 +98,8 @@ type cloud struct {
 	nets  []*network
 	table table
 	last  token
+	// hybrid: VMs are plugged in through Linux bridges.
+	hybrid bool
 }
 
 // network is a network and the VMs on it.

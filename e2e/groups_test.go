@@ -85,13 +85,21 @@ type target struct {
 	rules     []string // IDs of what is taken away in the end
 }
 
+// driver is what makes agents filter as the VMs are plugged in.
+func (f *filtered) driver() string {
+	if f.hybrid {
+		return "securitygroup.firewall_driver=iptables_hybrid"
+	}
+	return filtering
+}
+
 func (f *filtered) startAgents(t *testing.T, kind lab.AgentKind, overrides ...string) {
 	t.Helper()
 	f.eachHost(t, func(h *lab.Host) error {
 		if err := h.StopAgent(f.ctx); err != nil {
 			return err
 		}
-		return h.StartAgent(f.ctx, kind, append([]string{filtering}, overrides...)...)
+		return h.StartAgent(f.ctx, kind, append([]string{f.driver()}, overrides...)...)
 	})
 }
 
@@ -182,7 +190,7 @@ func (f *filtered) named(rule attributes) attributes {
 // preparePort makes a VM with a port that is bound to its host, and silences it. The switch has no row for it yet.
 func (f *filtered) preparePort(v *vm) error {
 	var err error
-	v.VM, err = f.l.Host(v.host).Prepare(f.ctx, lab.Port{NetworkID: v.net.ID, Name: v.name, Extra: with(v.extra, "fixed_ips", []map[string]string{
+	v.VM, err = f.l.Host(v.host).Prepare(f.ctx, lab.Port{NetworkID: v.net.ID, Name: v.name, Hybrid: f.hybrid, Extra: with(v.extra, "fixed_ips", []map[string]string{
 		{"subnet_id": v.net.SubnetID, "ip_address": v.v4}, {"subnet_id": v.net.v6, "ip_address": v.v6},
 	})})
 	if err == nil {
@@ -253,6 +261,9 @@ func (f *filtered) announce(t *testing.T, v *vm) {
 func (f *filtered) forget(t *testing.T) {
 	t.Helper()
 	f.eachHost(t, func(h *lab.Host) error {
+		if f.hybrid { // the kernel tracks them
+			return h.Command(f.ctx, "conntrack", "-F").Run()
+		}
 		_, err := h.Switch().Appctl(f.ctx, "ovs-vswitchd", "dpctl/flush-conntrack")
 		return err
 	})

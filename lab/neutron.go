@@ -123,6 +123,8 @@ type Port struct {
 	Bridge string
 	// Isolate plugs it in as os-vif does with isolate_vif: in no VLAN until an agent says in which.
 	Isolate bool
+	// Hybrid plugs it in through a Linux bridge of its own, as os-vif does for firewall_driver = iptables_hybrid.
+	Hybrid bool
 }
 
 func (p Port) body(host string) body {

@@ -37,6 +37,7 @@ type VM struct {
 	MAC    string   `json:"mac"`
 	IPs    []string `json:"ips"`
 	Bridge string   `json:"bridge,omitempty"` // br-int when empty
+	Hybrid bool     `json:"hybrid,omitempty"` // plugged in through a Linux bridge
 
 	lab *Lab
 }
@@ -94,7 +95,7 @@ func (h *Host) Prepare(ctx context.Context, p Port) (*VM, error) {
 	if err != nil {
 		return nil, err
 	}
-	vm := VM{Name: p.Name, Host: h.name, Tap: tapName(port.ID), PortID: port.ID, MAC: port.MACAddress, Bridge: p.Bridge, lab: h.lab}
+	vm := VM{Name: p.Name, Host: h.name, Tap: tapName(port.ID), PortID: port.ID, MAC: port.MACAddress, Bridge: p.Bridge, Hybrid: p.Hybrid, lab: h.lab}
 	if vm.Name == "" {
 		vm.Name = port.ID[:8]
 	}
@@ -183,6 +184,9 @@ func (vm *VM) make(ctx context.Context, h *Host, addresses []string) error {
 			return err
 		}
 	}
+	if vm.Hybrid {
+		return vm.makeBridge(ctx, h)
+	}
 	return nil
 }
 
@@ -193,9 +197,9 @@ func (vm *VM) Insert(ctx context.Context, isolate bool) error {
 	if err != nil {
 		return err
 	}
-	args := append(ensureBridge(vm.bridge()), addPort(vm.bridge(), vm.Tap, vm.PortID, vm.MAC)...)
+	args := append(ensureBridge(vm.bridge()), addPort(vm.bridge(), vm.Device(), vm.PortID, vm.MAC)...)
 	if isolate {
-		args = append(args, "--", "set", "Port", vm.Tap, "tag=4095", "vlan_mode=trunk", "trunks=4095")
+		args = append(args, "--", "set", "Port", vm.Device(), "tag=4095", "vlan_mode=trunk", "trunks=4095")
 	}
 	_, err = h.Switch().Vsctl(ctx, args...)
 	return err
@@ -207,7 +211,7 @@ func (vm *VM) Remove(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = h.Switch().Vsctl(ctx, "--if-exists", "del-port", vm.Tap)
+	_, err = h.Switch().Vsctl(ctx, "--if-exists", "del-port", vm.Device())
 	return err
 }
 
@@ -241,8 +245,8 @@ func (vm *VM) Unplug(ctx context.Context, deletePort bool) error {
 	if err != nil {
 		return err
 	}
-	if slices.Contains(have, vm.Tap) {
-		if err := batch(ctx, h.netns, "link del dev "+vm.Tap); err != nil {
+	for _, dev := range vm.deviceNames(have) {
+		if err := batch(ctx, h.netns, "link del dev "+dev); err != nil {
 			return err
 		}
 	}

@@ -122,6 +122,9 @@ func startAgent(ctx context.Context, o *options.Options, to logging) error {
 		cfg.ConntrackLimit = uint32(o.Patchbay.ConntrackLimit) //nolint:gosec // bounded by its type
 		cfg.Limits = conntrack.NewLimiter(o.OVS.DatapathType, runDir(o), filepath.Join(o.Default.StatePath, "patchbay.ct-limits"))
 	}
+	if cfg.World.Filter {
+		cfg.Rules, cfg.RulesConfig = hostRules(o)
+	}
 	cfg.Statistics, cfg.Conntrack, cfg.Log, cfg.Notifier = database.Statistics, connections, log, notifier
 	a, err := agent.New(cfg, database, func(onEvent func(messaging.Event)) (agent.Broker, error) {
 		return messaging.Open(brokerConfig(o, url, onEvent))
@@ -259,8 +262,10 @@ func worldConfig(o *options.Options) world.Config {
 	// The firewall checks senders itself; if it is not used nobody does, as with the Python agent.
 	c.AntiSpoof = sg.Driver() != options.FirewallOpenVSwitch
 	c.FilterTables = sg.Driver() == options.FirewallOpenVSwitch
-	c.Filter = c.FilterTables && sg.Enabled
-	c.FailClosed = c.Filter && o.Patchbay.FailClosed
+	c.Hybrid = sg.Driver() == options.FirewallHybrid && sg.Enabled
+	c.Filter = c.FilterTables && sg.Enabled || c.Hybrid
+	c.FailClosed = c.FilterTables && c.Filter && o.Patchbay.FailClosed
+	c.BridgedOnly = c.Hybrid && o.Patchbay.FailClosed
 	c.PermittedEtherTypes, c.EgressDirect = sg.PermittedEthertypes, o.Agent.ExplicitEgressDirect
 	for _, m := range o.OVS.BridgeMappings {
 		c.Physical[m.Physnet] = m.Bridge
@@ -272,9 +277,9 @@ func worldConfig(o *options.Options) world.Config {
 	return c
 }
 
-// connectionTracking is where filters have connections forgotten; nil without filters.
+// connectionTracking is where filters have connections forgotten; nil without filters that are flows.
 func connectionTracking(o *options.Options) (agent.Conntrack, error) {
-	if !worldConfig(o).Filter {
+	if c := worldConfig(o); !c.Filter || c.Hybrid {
 		return nil, nil
 	}
 	r, err := conntrack.New(o.OVS.DatapathType, runDir(o))

@@ -181,8 +181,11 @@ func makePlan(ctx context.Context, o *options.Options, flags planFlags, errOut i
 	}
 	cfg := agentConfig(ctx, o)
 	cfg.Log = observe.NewLogger(errOut, level)
+	if cfg.World.Filter {
+		cfg.Rules, cfg.RulesConfig = hostRules(o)
+	}
 	in := plan.Input{
-		Agent: cfg, Filtered: cfg.World.Filter, Database: database,
+		Agent: cfg, Filtered: cfg.World.Filter && !cfg.World.Hybrid, Database: database,
 		Dial: func(ctx context.Context, bridge string) (plan.Dumper, error) {
 			return openflow.Dial(ctx, openflow.MgmtSocket(bridge), openflow.Config{})
 		},

@@ -43,6 +43,9 @@ func (v planView) write() {
 	for _, name := range p.Flushed {
 		fmt.Fprintf(v.out, "%s gets its first controller: the switch forgets its flows, and those wanted come back at once\n", name)
 	}
+	for _, line := range p.Rules {
+		fmt.Fprintln(v.out, line)
+	}
 	if len(p.Zones) > 0 {
 		fmt.Fprintf(v.out, "connection tracking: %s emptied, of networks that are new here: %s\n", count(len(p.Zones), "zone"), join(p.Zones))
 	}

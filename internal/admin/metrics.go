@@ -93,6 +93,7 @@ func metrics() []metric {
 		{"patchbay_flows_foreign", "flows of other programs on the bridge; flows that the switch learned for the agent are not counted", gauge, bridge, bridges(func(b *inspect.Bridge) float64 { return float64(b.Foreign) }), nil},
 		{"patchbay_flows_changed_total", "flows that the agent added, changed or deleted", counter, bridge, bridges(func(b *inspect.Bridge) float64 { return float64(b.Changed) }), nil},
 		{"patchbay_flows_repaired_total", "flows that another program changed and the agent restored", counter, bridge, bridges(func(b *inspect.Bridge) float64 { return float64(b.Repaired) }), nil},
+		{"patchbay_iptables_lines_total", "lines that the agent wrote to iptables and ipset, with firewall_driver = iptables_hybrid", counter, nil, total(func(t *inspect.Totals) uint64 { return t.RulesWritten }), nil},
 		{"patchbay_bundles_failed_total", "OpenFlow bundles that failed", counter, nil, total(func(t *inspect.Totals) uint64 { return t.FlowsRefused }), nil},
 		{"patchbay_transactions_failed_total", "OVSDB transactions that failed, conflicts with other programs included", counter, nil, total(func(t *inspect.Totals) uint64 { return t.RowsFailed }), nil},
 		{"patchbay_apply_total", "rounds of changes to the switch, by result (success, error)", counter, result, results(func(t *inspect.Totals) (uint64, uint64) { return t.Apply.Count, t.ApplyFailed }), nil},

@@ -17,6 +17,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/effect"
 	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/inspect"
+	"github.com/patchbay-sdn/patchbay/internal/iptables"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/observe"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
@@ -50,6 +51,8 @@ type (
 	Conntrack = runner.Conntrack
 	// Limits is what the agent uses of limits of tracked connections. A zone is a local VLAN.
 	Limits = dataplane.Limiter
+	// Rules is what the agent uses of iptables.
+	Rules = runner.Rules
 	// Progress is how far the agent has come.
 	Progress = effect.Progress
 )
@@ -76,6 +79,9 @@ type Config struct {
 	// does.
 	ConntrackLimit uint32
 	Limits         Limits
+	// Rules reads and writes rules of iptables, as RulesConfig says; nil: nobody does.
+	Rules       Rules
+	RulesConfig iptables.Config
 	// Extensions are made over the agent's world, in this order.
 	Extensions []extension.New
 	// Snapshot is the file in which the last world in sync is kept; empty: none is.
@@ -143,7 +149,7 @@ func New(cfg Config, sw Switch, open func(onEvent func(messaging.Event)) (Broker
 	}
 	a.runner = runner.New(runner.Config{
 		Host: cfg.Host, LocalIP: cfg.World.LocalIP, Broker: a.broker, Handler: a.take, Switch: sw, Link: cfg.Link, Conntrack: cfg.Conntrack,
-		Limits: cfg.Limits, Snapshot: cfg.Snapshot, Notifier: cfg.Notifier,
+		Limits: cfg.Limits, Rules: cfg.Rules, Snapshot: cfg.Snapshot, Notifier: cfg.Notifier,
 	}, a.inbox.put)
 	var probe func(string)
 	if cfg.probe != nil {
@@ -155,6 +161,9 @@ func New(cfg Config, sw Switch, open func(onEvent func(messaging.Event)) (Broker
 		World: cfg.World, Settings: cfg.Settings, Extensions: cfg.Extensions, FDBGrace: cfg.FDBGrace, Conntrack: cfg.Conntrack != nil,
 		ConntrackLimit: cfg.ConntrackLimit, Limits: cfg.Limits != nil, Snapshot: cfg.Snapshot != "", Progress: cfg.Progress != nil,
 		Version: cfg.Version, Seed: rand.Uint64(), Log: a.log, Recorder: a.recorder, Probe: probe,
+	}
+	if cfg.Rules != nil {
+		decisions.Rules = &cfg.RulesConfig
 	}
 	saved, now := a.recall(), time.Now()
 	cfg.tape.begin(decisions, saved, now)

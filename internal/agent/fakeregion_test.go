@@ -25,6 +25,7 @@ import (
 // one it dies, and nothing that it does afterwards counts.
 type life struct {
 	tape    *tape // of the agent, if one is kept
+	rules   Rules // iptables, if there is
 	mu      sync.Mutex
 	steps   int
 	limit   int // dies with this step; 0: lives on

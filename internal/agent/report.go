@@ -32,7 +32,7 @@ func configurations(o *options.Options, hypervisor string) neutron.Configuration
 		Extensions:                 orEmpty(o.Agent.Extensions),
 		DatapathType:               o.OVS.DatapathType,
 		VhostuserSocketDir:         o.OVS.VhostUserSockets,
-		OVSHybridPlug:              o.SecurityGroup.FirewallDriver == "iptables_hybrid",
+		OVSHybridPlug:              o.SecurityGroup.Driver() == options.FirewallHybrid,
 		BaremetalSmartnic:          o.Agent.BaremetalSmartNIC,
 		RPBandwidths:               directed(o.OVS.Placement.Bandwidths),
 		RPInventoryDefaults:        inventory(o.OVS.Placement.Inventory),

@@ -20,7 +20,7 @@ import (
 type kernel struct{}
 
 func (k kernel) FlushZone(ctx context.Context, zone uint16) error {
-	if _, err := k.remove(ctx, zone, 0); err != nil {
+	if _, err := k.remove(ctx, zone, nil); err != nil {
 		return fmt.Errorf("flushing zone %d: %w", zone, err)
 	}
 	return nil
@@ -32,7 +32,7 @@ func (k kernel) Marked(ctx context.Context, zone uint16) ([]Connection, error) {
 		return nil, fmt.Errorf("listing revoked connections of zone %d: %w", zone, err)
 	}
 	defer s.close()
-	requests, _, err := s.list(zone, revokedMark)
+	requests, _, err := s.list(zone, revokedMark, nil)
 	if err != nil {
 		return nil, fmt.Errorf("listing revoked connections of zone %d: %w", zone, err)
 	}
@@ -66,7 +66,18 @@ func (k kernel) Release(ctx context.Context, zone uint16, connections []Connecti
 	return n, err
 }
 
-func (k kernel) remove(ctx context.Context, zone uint16, mark uint32) (int, error) {
+// RemoveFromKernel removes the connections of a zone of the kernel's table that match, whatever the datapath of bridges is: iptables has its own
+// there. It returns how many there were.
+func RemoveFromKernel(ctx context.Context, zone uint16, match func(Connection) bool) (int, error) {
+	n, err := kernel{}.remove(ctx, zone, match)
+	if err != nil {
+		err = fmt.Errorf("removing connections of zone %d: %w", zone, err)
+	}
+	return n, err
+}
+
+// remove removes the connections of a zone that match; nil: all of them.
+func (k kernel) remove(ctx context.Context, zone uint16, match func(Connection) bool) (int, error) {
 	s, err := openNetlink(ctx)
 	if err != nil {
 		return 0, err
@@ -74,7 +85,7 @@ func (k kernel) remove(ctx context.Context, zone uint16, mark uint32) (int, erro
 	defer s.close()
 	removed := 0
 	for range maxPasses {
-		requests, more, err := s.list(zone, mark)
+		requests, more, err := s.list(zone, 0, match)
 		if err != nil {
 			return removed, err
 		}
@@ -114,8 +125,8 @@ func (s *netlink) close() {
 }
 
 // list returns requests to delete the connections of the zone, at most maxHeld; more says that there are more. With a
-// mark, only those that have it.
-func (s *netlink) list(zone uint16, mark uint32) (requests [][]byte, more bool, err error) {
+// mark, only those that have it; with match, only those that do.
+func (s *netlink) list(zone uint16, mark uint32, match func(Connection) bool) (requests [][]byte, more bool, err error) {
 	// Kernels from 6.8 on send only the zone asked for, others all zones.
 	if err := s.send(listRequest(s.nextSeq(), zone, mark)); err != nil {
 		return nil, false, err
@@ -147,7 +158,10 @@ func (s *netlink) list(zone uint16, mark uint32) (requests [][]byte, more bool, 
 				case len(requests) == maxHeld:
 					more = true
 				default:
-					requests = append(requests, deleteRequest(c))
+					request := deleteRequest(c)
+					if d, ok := describe(request); match == nil || ok && match(d) {
+						requests = append(requests, request)
+					}
 				}
 			}
 		}

@@ -229,17 +229,7 @@ func (b *bridges) keepApart(entries []openflow.Entry) {
 	if !b.world.Closed() {
 		return
 	}
-	led := map[uint64]bool{}
-	for _, e := range entries {
-		if e.Table() != pipeline.TableTransient {
-			continue
-		}
-		if f, err := e.Flow(); err == nil {
-			if from, ok := f.Match.Lookup(openflow.InPort); ok {
-				led[from.Value.Lo] = true
-			}
-		}
-	}
+	led := ledToFilters(entries)
 	n := 0
 	for _, id := range b.world.PortIDs() {
 		p := b.world.Port(id)
@@ -252,6 +242,25 @@ func (b *bridges) keepApart(entries []openflow.Entry) {
 	if n > 0 {
 		b.log.Info("ports isolated until their security groups are known", "ports", n)
 	}
+}
+
+// filterPriority is that of the flows that lead packets of ports to filters.
+const filterPriority = 100
+
+// ledToFilters returns the numbers of the ports whose packets flows lead to filters.
+func ledToFilters(entries []openflow.Entry) map[uint64]bool {
+	out := map[uint64]bool{}
+	for _, e := range entries {
+		if e.Table() != pipeline.TableTransient || e.Priority() != filterPriority {
+			continue
+		}
+		if f, err := e.Flow(); err == nil {
+			if from, ok := f.Match.Lookup(openflow.InPort); ok {
+				out[from.Value.Lo] = true
+			}
+		}
+	}
+	return out
 }
 
 // conjunctionIDs are those in the match and the actions of a flow.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/extension"
+	"github.com/patchbay-sdn/patchbay/internal/iptables"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
 	"github.com/patchbay-sdn/patchbay/internal/world"
@@ -33,6 +34,8 @@ type Config struct {
 	// ConntrackLimit is how many tracked connections a network may have; 0: as many as the switch. Limits: somebody sets it.
 	ConntrackLimit uint32
 	Limits         bool
+	// Rules are what rules of iptables depend on; nil: there are none. Without World.Hybrid those of an earlier driver are cleared away.
+	Rules *iptables.Config
 	// Snapshot: the last world in sync is kept.
 	Snapshot bool
 	// Progress: every step says how far the agent is.

@@ -97,6 +97,7 @@ func (c *Core) event(e effect.Event) {
 		}
 	case effect.FlowsRead:
 		c.bridges.read(e.Reading)
+		c.rules.flowsRead(e.Reading)
 	case effect.FlowsChanged:
 		c.bridges.observed(e)
 	case effect.Applied:
@@ -129,7 +130,9 @@ func (c *Core) event(e effect.Event) {
 		c.log.repeat(slog.LevelWarn, "sd_notify failed", "err", e.Err)
 	case effect.FollowFailed, effect.AnswerFailed: // counted when it landed
 	default:
-		panic(fmt.Sprintf("event %T has no place in the loop", e))
+		if !c.rules.ended(e) {
+			panic(fmt.Sprintf("event %T has no place in the loop", e))
+		}
 	}
 }
 
@@ -160,6 +163,8 @@ func (c *Core) abandon(e effect.Event) {
 		c.reports.Fail(e.Batch, now)
 	case effect.Saved:
 		c.memory.changed()
+	case effect.RulesRead, effect.RulesApplied, effect.ConnectionsEnded:
+		c.rules.Abandoned(now)
 	case effect.ConnectionsListed:
 		c.zones.Abandoned(e.Found, now)
 	case effect.ConnectionsReleased:

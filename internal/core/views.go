@@ -70,6 +70,12 @@ func (v View) AgentStatus() inspect.Status {
 			s.Firewall = "openvswitch, disabled"
 		}
 	}
+	if c.cfg.World.Hybrid {
+		s.Firewall = "iptables_hybrid"
+	}
+	if c.rules.Room != nil {
+		s.Totals.RulesWritten = c.rules.Written()
+	}
 	for _, id := range c.world.PortIDs() {
 		s.Ports[c.world.Port(id).Wiring.State.String()]++
 	}
@@ -114,7 +120,7 @@ func (v View) Facts(s gate.Scope) gate.Facts {
 		g, ok := e.Extension.(*guarded)
 		f.Extensions = append(f.Extensions, gate.Extension{Name: e.Name(), Waits: waiting(e), Failed: ok && g.owes})
 	}
-	f.HeldBlind = c.contained.blind()
+	f.HeldBlind, f.RulesFirst = c.contained.blind(), c.rules.inherits()
 	if !onlyLoop {
 		v.switchFacts(&f)
 	}
@@ -136,6 +142,7 @@ func (v View) switchFacts(f *gate.Facts) {
 	f.Unresolved, f.ViewBehind = c.world.Unsettled(), c.dataplane.Behind(c.world.View)
 	f.RowsUnchecked, f.Rows = len(c.dataplane.RowsPending()), c.dataplane.RowsToWrite(c.world.View, c.contained.rows)
 	f.ZonesDue, f.ZonesFailed = c.zones.Pending(), c.zones.Failed()
+	c.rules.facts(f)
 	for i, o := range c.dataplane.Failures() {
 		if i < maxRejected {
 			f.Rejected = append(f.Rejected, gate.Rejected{Object: o.Object.String(), Times: o.Failed})
@@ -234,6 +241,7 @@ type PortCopy struct {
 	settled   bool
 	notes     []string
 	filter    bool
+	rules     []string
 	flows     int
 }
 
@@ -250,7 +258,7 @@ func (v View) CopyPort(p *world.Port) PortCopy {
 	if l := v.c.reports.of[p.ID]; l != nil {
 		out.line = *l
 	}
-	out.flows = v.Dataplane.Flows(o)
+	out.flows, out.rules = v.Dataplane.Flows(o), v.c.rules.lines(p.ID)
 	return out
 }
 
@@ -261,7 +269,7 @@ func (c *PortCopy) Document() inspect.Port {
 		ID: c.port.ID, State: w.State.String(), Reason: w.Reason, Interface: c.vif.Name, OFPort: c.vif.OFPort,
 		Network: w.Segment.Network, VLAN: w.VLAN, Filtered: c.filter, Groups: c.port.Groups,
 		Reported: [...]string{"", "up", "down", "admin down"}[c.confirmed],
-		Applied:  c.settled, Flows: c.flows,
+		Applied:  c.settled, Flows: c.flows, Rules: c.rules,
 		Timeline: inspect.Timeline{Plugged: c.line.plugged, Answered: c.line.answered, Applied: c.line.applied, Reported: c.line.reported},
 	}
 	for _, note := range c.notes {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/patchbay-sdn/patchbay/internal/dataplane"
 	"github.com/patchbay-sdn/patchbay/internal/delta"
+	"github.com/patchbay-sdn/patchbay/internal/iptables"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/pull"
 	"github.com/patchbay-sdn/patchbay/internal/report"
@@ -105,6 +106,16 @@ type (
 	ReleaseConnections struct{ Connections []zones.Connections }
 )
 
+// Changes of iptables, and what is read of it.
+type (
+	// ReadRules reads the rules and sets of the host. Other: and it is looked for rules of another back end.
+	ReadRules struct{ Other bool }
+	// ApplyRules writes rules and sets.
+	ApplyRules struct{ Changes *iptables.Changes }
+	// EndConnections deletes tracked connections.
+	EndConnections struct{ Connections []iptables.Connections }
+)
+
 // Other effects.
 type (
 	// Save writes the snapshot.
@@ -129,6 +140,9 @@ func (HangUp) effect()             {}
 func (SendPackets) effect()        {}
 func (ListConnections) effect()    {}
 func (ReleaseConnections) effect() {}
+func (ReadRules) effect()          {}
+func (ApplyRules) effect()         {}
+func (EndConnections) effect()     {}
 func (Save) effect()               {}
 func (Notify) effect()             {}
 
@@ -187,6 +201,15 @@ func (e ListConnections) String() string { return fmt.Sprintf("list connections 
 func (e ReleaseConnections) String() string {
 	return fmt.Sprintf("release connections %+v", e.Connections)
 }
+
+func (e ReadRules) String() string { return fmt.Sprintf("read rules, other %v", e.Other) }
+
+func (e ApplyRules) String() string {
+	c := e.Changes
+	return fmt.Sprintf("apply rules\n%s%s%s%s", c.Sets, c.Rules[0], c.Rules[1], c.Unused)
+}
+
+func (e EndConnections) String() string { return fmt.Sprintf("end connections %+v", e.Connections) }
 
 func (e Save) String() string { return fmt.Sprintf("save at %d ", e.At.UnixNano()) + asJSON(e.Memory) }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/patchbay-sdn/patchbay/internal/dataplane"
 	"github.com/patchbay-sdn/patchbay/internal/extension"
+	"github.com/patchbay-sdn/patchbay/internal/iptables"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/pull"
@@ -119,6 +120,23 @@ type (
 		N   int
 		Err error
 	}
+	// RulesRead is the outcome of [ReadRules].
+	RulesRead struct {
+		State iptables.State
+		Asked bool   // see [ReadRules].Other
+		Other string // the program that shows rules of the agent in another back end
+		Err   error
+	}
+	// RulesApplied is the outcome of [ApplyRules].
+	RulesApplied struct {
+		Changes *iptables.Changes
+		Err     error
+	}
+	// ConnectionsEnded is the outcome of [EndConnections].
+	ConnectionsEnded struct {
+		N   int
+		Err error
+	}
 	// Saved is the outcome of [Save].
 	Saved struct{ Err error }
 	// NotifyFailed says that the service manager could not be told, see [Notify].
@@ -166,6 +184,9 @@ func (Applied) event()             {}
 func (FlowsRead) event()           {}
 func (ConnectionsListed) event()   {}
 func (ConnectionsReleased) event() {}
+func (RulesRead) event()           {}
+func (RulesApplied) event()        {}
+func (ConnectionsEnded) event()    {}
 func (Saved) event()               {}
 func (NotifyFailed) event()        {}
 func (FollowFailed) event()        {}
@@ -193,6 +214,12 @@ func Failure(e Event) error {
 	case ConnectionsListed:
 		return e.Err
 	case ConnectionsReleased:
+		return e.Err
+	case RulesRead:
+		return e.Err
+	case RulesApplied:
+		return e.Err
+	case ConnectionsEnded:
 		return e.Err
 	case Saved:
 		return e.Err

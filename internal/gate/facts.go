@@ -16,6 +16,9 @@ type Facts struct {
 	RowsUnchecked int // objects whose rows may not be as wanted
 	ZonesDue      int // connection tracking zones to flush
 	ZonesFailed   []uint16
+	RulesBusy     bool     // iptables rules may not be as wanted
+	RulesFirst    int      // ports that flows of another driver filter until they have iptables rules
+	RuleFaults    []string // why iptables rules do not filter as they should, in sentences
 	Rejected      []Rejected
 	Held          []Held
 	HeldBlind     bool // nothing is known of what one of Held wants

@@ -111,6 +111,11 @@ func Blockers(f Facts) []Blocker {
 		l.fact(true, "zone-flush", InSync, fmt.Sprintf("connection tracking zone %d was not flushed; new ports of its network wait", zone))
 	}
 	l.work(f.ZonesDue, "zone-due", Idle, "%s of connection tracking not flushed yet", "zone")
+	l.work(count(f.RulesBusy), "rules", InSync|Idle, "iptables rules are compared or written")
+	l.work(f.RulesFirst, "rules-first", Prune, "the flows that filter %s stay until it has iptables rules", "port")
+	for _, fault := range f.RuleFaults {
+		l.fact(true, "rules-fault", InSync|Ready, fault)
+	}
 	for _, r := range f.Rejected {
 		l.fact(true, "rejected", InSync, fmt.Sprintf("%s was refused %s by the switch and is tried again; see the last errors", r.Object, counted(r.Times, "time")))
 	}

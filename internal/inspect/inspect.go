@@ -100,6 +100,7 @@ type Totals struct {
 	ApplyFailed  uint64    `json:"apply_failed"`        // rounds of which a part failed
 	RowsFailed   uint64    `json:"transactions_failed"` // of OVSDB
 	FlowsRefused uint64    `json:"bundles_failed"`      // of OpenFlow
+	RulesWritten uint64    `json:"iptables_lines"`      // lines that were written to iptables and ipset
 	Panics       uint64    `json:"panics"`              // that the agent recovered from
 	// PluggedOpen are ports that were plugged in without isolation while the agent ran, see os-vif's isolate_vif.
 	PluggedOpen uint64 `json:"ports_plugged_open"`
@@ -210,6 +211,7 @@ type Port struct {
 	Reported string    `json:"reported,omitempty"`      // up, down, admin down: the last status that the server confirmed
 	Applied  bool      `json:"applied"`                 // flows and rows are as wanted
 	Notes    []string  `json:"notes,omitempty"`         // what extensions do about it, in sentences
+	Rules    []string  `json:"iptables,omitempty"`      // rules of iptables in its chains, with the security group rules that they are there for
 	Flows    int       `json:"flows"`
 	Revision int64     `json:"revision,omitempty"`
 	Timeline Timeline  `json:"timeline"`

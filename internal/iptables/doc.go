@@ -13,7 +13,9 @@
 //     when all is as wanted. Drift is found by the same comparison.
 //   - [Host.Apply] writes the changes; [Filter.Done] takes the outcome.
 //
-// # How the agent is to use it
+// # How the agent uses it
+//
+// Package hybrid does.
 //
 // Facts. When [world.World.Settle] names a port, the agent calls Set with what PortOf returns, or Delete when PortOf returns false. When it names a
 // peer, or a port, the agent calls SetMembers with [world.Members.Addresses] of each group of [Filter.Remotes]. [world.Config.Filter] is set,

@@ -5,7 +5,6 @@ package iptables
 import (
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/world"
@@ -42,14 +41,11 @@ type Pair struct {
 	Prefix netip.Prefix
 }
 
-// hybridPrefix begins the name of the end of the veth pair that is in the integration bridge.
-const hybridPrefix = "qvo"
-
 // PortOf returns what is to be known of a port. It is false for a port that has no bridge of its own, or that is not wired: no rule is
 // made for such a port, and its VLAN keeps it apart.
 func PortOf(w *world.World, id string) (Port, bool) {
 	p := w.Port(id)
-	if p == nil || p.VIF == nil || p.Details == nil || !strings.HasPrefix(p.VIF.Name, hybridPrefix) {
+	if p == nil || p.Details == nil || !w.Bridged(p) {
 		return Port{}, false
 	}
 	out := Port{ID: id, MAC: p.Details.MAC}

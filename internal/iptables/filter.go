@@ -25,30 +25,66 @@ type Filter struct {
 	owed []Connections
 	// unfit are the ports that have no rules, with the reason.
 	unfit map[string]string
+	// held are ports with a rule that the host refuses, with the reason: the rules that they had stay.
+	held map[string]string
 }
 
 // New returns a filter without ports.
 func New(cfg Config) *Filter {
 	return &Filter{
 		cfg: cfg, ports: map[string]Port{}, members: map[string][]netip.Prefix{}, zones: NewZones(),
-		compiled: map[string]compiled{}, applied: map[string]Port{}, unfit: map[string]string{},
+		compiled: map[string]compiled{}, applied: map[string]Port{}, unfit: map[string]string{}, held: map[string]string{},
 	}
 }
 
-// Set takes what is known of a port.
-func (f *Filter) Set(p Port) {
+// Set takes what is known of a port. It returns whether that is new.
+func (f *Filter) Set(p Port) bool {
 	if old, there := f.ports[p.ID]; there && reflect.DeepEqual(old, p) {
-		return
+		return false
 	}
 	f.ports[p.ID] = p
 	delete(f.compiled, p.ID)
+	delete(f.held, p.ID)
+	return true
 }
 
 // Delete takes that a port is no longer here, or no longer wired.
 func (f *Filter) Delete(id string) {
 	delete(f.ports, id)
 	delete(f.compiled, id)
+	delete(f.held, id)
 }
+
+// Hold takes that the host refuses a line, and returns the port whose chain the line is of, or nothing. Until its facts change, or [Filter.Retry],
+// the port keeps the rules that it has, and keeps nobody else from theirs.
+func (f *Filter) Hold(line, reason string) string {
+	_, chain, _ := strings.Cut(line, " ")
+	chain, _, _ = strings.Cut(chain, " ")
+	for id := range f.ports {
+		if chain == ingressChain(id) || chain == egressChain(id) || chain == spoofChain(id) {
+			f.held[id] = reason
+			delete(f.compiled, id)
+			return id
+		}
+	}
+	return ""
+}
+
+// Retry has the rules of all ports tried again that the host has refused. It returns whether there are any.
+func (f *Filter) Retry() bool {
+	some := len(f.held) > 0
+	for id := range f.held {
+		delete(f.compiled, id)
+	}
+	clear(f.held)
+	return some
+}
+
+// Has returns whether a port is known, and not gone.
+func (f *Filter) Has(id string) bool { _, known := f.ports[id]; return known }
+
+// Ports returns the ids of the ports that are known, sorted.
+func (f *Filter) Ports() []string { return slices.Sorted(maps.Keys(f.ports)) }
 
 // SetMembers takes the addresses of the members of a group, or of an address group. Nil forgets the group.
 func (f *Filter) SetMembers(remote string, members []netip.Prefix) {
@@ -96,7 +132,15 @@ func (c *Changes) Empty() bool {
 func (f *Filter) Next(have State, prune bool) Changes {
 	f.zones.Read(have.Rules[0])
 	want := f.wanted()
+	for id := range f.held {
+		if _, known := f.applied[id]; !known {
+			prune = false // what the port has stays, and is not known
+		}
+	}
 	out := Changes{ports: maps.Clone(f.ports), settled: want.Ports}
+	for id := range f.held {
+		out.ports[id] = f.applied[id]
+	}
 	sets := diffSets(want.Sets, have.Sets)
 	out.Sets = lines(sets.before)
 	narrow := map[string]bool{}
@@ -186,6 +230,14 @@ func (f *Filter) wanted() Wanted {
 	var filtered []*Port
 	for _, id := range slices.Sorted(maps.Keys(f.ports)) {
 		p := f.ports[id]
+		if why, held := f.held[id]; held {
+			f.unfit[id] = why
+			before, known := f.applied[id]
+			if !known {
+				continue
+			}
+			p = before
+		}
 		c, done := f.compiled[id]
 		if !done {
 			zone := uint16(0)

@@ -8,14 +8,18 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/patchbay-sdn/patchbay/internal/conntrack"
 )
 
 // Runner runs a program with an input and returns what it printed to its standard output.
@@ -31,6 +35,8 @@ type Host struct {
 	LockDir string
 	// NoIPv6: the kernel has no IPv6.
 	NoIPv6 bool
+	// Sys are the files of /proc/sys; nil: it is not asked whether packets of bridges meet the rules.
+	Sys fs.FS
 }
 
 const (
@@ -66,6 +72,9 @@ func (h *Host) Read(ctx context.Context) (State, error) {
 	}
 	if err != nil {
 		return State{}, fmt.Errorf("ipset save: %w", err)
+	}
+	if h.Sys != nil {
+		s.Unbridged = Unbridged(h.Sys, !h.NoIPv6)
 	}
 	return s, nil
 }
@@ -121,13 +130,30 @@ func withLine(err error, input string) error {
 	if n < 1 || n > len(all) {
 		return err
 	}
-	return fmt.Errorf("%w: line %d is %q", err, n, all[n-1])
+	return &RefusedError{Err: err, Line: all[n-1], number: n}
 }
+
+// RefusedError is the error of a program that names a line of its input.
+type RefusedError struct {
+	Err    error
+	Line   string
+	number int
+}
+
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("%v: line %d is %q", e.Err, e.number, e.Line)
+}
+
+// Unwrap returns the program's error.
+func (e *RefusedError) Unwrap() error { return e.Err }
 
 // lock takes one of the locks that agents of Neutron share, and returns how to give it back. The kernel gives it back when the process ends.
 func (h *Host) lock(ctx context.Context, name string) (func(), error) {
 	if h.LockDir == "" {
 		return func() {}, nil
+	}
+	if err := os.MkdirAll(h.LockDir, 0o755); err != nil { //nolint:gosec // see below
+		return nil, fmt.Errorf("making the directory of locks of Neutron's agents: %w", err)
 	}
 	path := filepath.Join(h.LockDir, name)
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644) //nolint:gosec // other agents, under other users, use the file too
@@ -150,6 +176,21 @@ func (h *Host) lock(ctx context.Context, name string) (func(), error) {
 		case <-time.After(lockPause):
 		}
 	}
+}
+
+// End deletes tracked connections. It returns how many there were.
+func (h *Host) End(ctx context.Context, all []Connections) (n int, errs error) {
+	zones := map[uint16][]Connections{}
+	for _, c := range all {
+		zones[c.Zone] = append(zones[c.Zone], c)
+	}
+	for _, zone := range slices.Sorted(maps.Keys(zones)) {
+		ended, err := conntrack.RemoveFromKernel(ctx, zone, func(t conntrack.Connection) bool {
+			return slices.ContainsFunc(zones[zone], func(c Connections) bool { return c.Match(t) })
+		})
+		n, errs = n+ended, errors.Join(errs, err)
+	}
+	return n, errs
 }
 
 // Exec runs programs of the host.

@@ -5,6 +5,7 @@ package iptables
 import (
 	"context"
 	"errors"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -104,9 +105,19 @@ func TestOther(t *testing.T) {
 }
 
 func TestLockWaits(t *testing.T) {
-	h := &Host{LockDir: filepath.Join(t.TempDir(), "none")}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h := &Host{LockDir: file}
 	if _, err := h.lock(t.Context(), rulesLock); err == nil {
 		t.Error("a lock in no directory")
+	}
+	h.LockDir = filepath.Join(t.TempDir(), "new")
+	if unlock, err := h.lock(t.Context(), rulesLock); err != nil {
+		t.Errorf("the directory is not made: %v", err)
+	} else {
+		unlock()
 	}
 	h.LockDir = t.TempDir()
 	// Another process holds the lock: a lock of this process would not keep it out.

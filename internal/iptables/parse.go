@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -18,7 +19,38 @@ type State struct {
 	// Rules are those for IPv4 and IPv6; nil without IPv6.
 	Rules [2]Ruleset
 	Sets  map[string]Set
+	// Unbridged are the reasons why packets of bridges do not meet the rules, in sentences.
+	Unbridged []string
 }
+
+// Parts are parts of port ids, as they are in the names of devices.
+type Parts map[string]bool
+
+// Has returns whether the part of a port id is among them.
+func (p Parts) Has(id string) bool { return p[short(id)] }
+
+// Guarded returns the ports whose packets meet rules of the agent, those of any time.
+func (s *State) Guarded() Parts {
+	var out Parts
+	for _, rules := range s.Rules {
+		if rules == nil {
+			continue
+		}
+		these := Parts{}
+		if filter := rules["filter"]; slices.Contains(filter["FORWARD"], "-j "+chainForward) {
+			for _, rule := range filter[chainForward] {
+				if part, ok := deviceOf(rule); ok && (out == nil || out[part]) {
+					these[part] = true
+				}
+			}
+		}
+		out = these
+	}
+	return out
+}
+
+// Ours returns whether there is anything of the agent.
+func (s *State) Ours() bool { return anyOurs(s.Rules[0]) || anyOurs(s.Rules[1]) }
 
 // Set is an IP set. Members is nil for a set that is not the agent's.
 type Set struct {

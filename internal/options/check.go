@@ -179,6 +179,9 @@ func (o *Options) Advice() []Problem {
 	if o.SecurityGroup.Enabled && o.SecurityGroup.Driver() == FirewallNone {
 		out = append(out, o.at("securitygroup", "firewall_driver", "is noop: nothing filters the ports of this host, although enable_security_group is true."))
 	}
+	if !o.SecurityGroup.Enabled && o.SecurityGroup.Driver() == FirewallHybrid {
+		out = append(out, o.at("securitygroup", "enable_security_group", "is false: nothing filters the ports of this host, although there is a firewall_driver."))
+	}
 	if !o.SecurityGroup.Enabled && o.SecurityGroup.Driver() == FirewallOpenVSwitch {
 		out = append(out, o.at("securitygroup", "enable_security_group", "is false: nothing filters the ports of this host, nor who they say they are, although there is a firewall_driver."))
 	}

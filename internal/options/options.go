@@ -26,6 +26,8 @@ type Options struct {
 	ML2           ML2
 	Reports       Reports
 	Patchbay      Patchbay
+	// LockPath is [oslo_concurrency] lock_path.
+	LockPath string
 
 	conf *config.Config
 }
@@ -138,6 +140,7 @@ type Agent struct {
 	TunnelCsum           bool
 	BaremetalSmartNIC    bool
 	ExplicitEgressDirect bool
+	RuleComments         bool
 	Extensions           []string
 	ReportInterval       time.Duration
 	LogHeartbeats        bool // reported only
@@ -147,10 +150,11 @@ type Agent struct {
 type SecurityGroup struct {
 	FirewallDriver      string // "": noop
 	Enabled             bool
+	IPSets              bool
 	PermittedEthertypes []uint16
 }
 
-// Driver is the firewall: [FirewallOpenVSwitch] or [FirewallNone].
+// Driver is the firewall: [FirewallOpenVSwitch], [FirewallHybrid] or [FirewallNone].
 func (s SecurityGroup) Driver() string { return driver(s.FirewallDriver) }
 
 // DHCP is the [dhcp] section, of the dhcp extension.

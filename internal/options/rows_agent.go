@@ -18,7 +18,6 @@ func agentRows() []row {
 		return row{Option: config.Option{Group: groupAgent, Name: name, Type: config.Int{}, Default: def, Help: help}}
 	}
 	unprivileged := "Patchbay runs no helper programs; give the service the capabilities it needs"
-	iptables := "only the iptables firewall uses it"
 	veth := num("veth_mtu", 9000, "MTU of veth pairs")
 	veth.Removal = "it has had no effect since Neutron 18"
 	quitting := noEffect(num("quitting_rpc_timeout", 10, "seconds that calls may take once the agent was told to stop; 0: no limit of its own"),
@@ -72,9 +71,9 @@ func agentRows() []row {
 			support: NoEffect, why: unprivileged},
 		{Option: config.Option{Group: groupAgent, Name: "root_helper_daemon", Help: "the same, as a daemon"}, support: NoEffect, why: unprivileged},
 		noEffect(flag("use_helper_for_ns_read", true, "list network namespaces as root", nil), unprivileged),
-		noEffect(flag("comment_iptables_rules", true, "comments on iptables rules", nil), iptables),
-		noEffect(flag("debug_iptables_rules", false, "check iptables rules after each change", nil), iptables),
-		noEffect(flag("use_random_fully", true, "random source ports in iptables rules", nil), iptables),
+		flag("comment_iptables_rules", true, "with iptables_hybrid: comments on rules", func(o *Options) any { return &o.Agent.RuleComments }),
+		noEffect(flag("debug_iptables_rules", false, "check iptables rules after each change", nil), "rules are compared in any case"),
+		noEffect(flag("use_random_fully", true, "random source ports in iptables rules", nil), "the agent has no rule that it is about"),
 	}
 }
 
@@ -143,14 +142,15 @@ func (o *Options) MissingExtensions() []string { return missingExtensions(o.Agen
 func securityGroupRows() []row {
 	const group = "SECURITYGROUP"
 	return []row{
-		{Option: config.Option{Group: group, Name: "firewall_driver", Help: "what filters ports: openvswitch; noop or unset: nothing"},
+		{Option: config.Option{Group: group, Name: "firewall_driver", Help: "what filters ports: openvswitch, or iptables_hybrid for ports that are plugged in through a Linux bridge; noop or unset: nothing"},
 			field: func(o *Options) any { return &o.SecurityGroup.FirewallDriver }, support: Partly,
-			why: "the iptables firewalls are missing", refuse: refuseFirewall},
+			why: "iptables, the driver of the Linux bridge agent, is missing", refuse: refuseFirewall},
 		{Option: config.Option{Group: group, Name: "enable_security_group", Type: config.Bool{}, Default: true,
 			Help: "filter ports by their security groups"},
 			field: func(o *Options) any { return &o.SecurityGroup.Enabled }},
-		{Option: config.Option{Group: group, Name: "enable_ipset", Type: config.Bool{}, Default: true, Help: "IP sets in iptables rules"},
-			support: NoEffect, why: "only the iptables firewall uses it"},
+		{Option: config.Option{Group: group, Name: "enable_ipset", Type: config.Bool{}, Default: true,
+			Help: "with iptables_hybrid: IP sets for the members of groups, instead of a rule for each"},
+			field: func(o *Options) any { return &o.SecurityGroup.IPSets }},
 		{Option: config.Option{Group: group, Name: "permitted_ethertypes", Type: config.List{}, Default: "",
 			Help: "further ethernet types that the firewall lets through, in hexadecimal: 0x4008"},
 			field: func(o *Options) any { return &o.SecurityGroup.PermittedEthertypes }},
@@ -162,15 +162,16 @@ func refuseFirewall(v config.Value) []string {
 	case driver(name) != "":
 		return nil
 	case strings.Contains(strings.ToLower(name), "iptables"):
-		return []string{"asks for the iptables firewall, which Patchbay does not have yet"}
+		return []string{"asks for the firewall of the Linux bridge agent; ports of Open vSwitch have iptables_hybrid"}
 	}
-	return []string{"names a firewall that Patchbay does not know; it has openvswitch and noop"}
+	return []string{"names a firewall that Patchbay does not know; it has openvswitch, iptables_hybrid and noop"}
 }
 
 // The firewalls that Patchbay has.
 const (
 	FirewallNone        = "noop"
 	FirewallOpenVSwitch = "openvswitch"
+	FirewallHybrid      = "iptables_hybrid"
 )
 
 // driver finds the firewall that a name stands for: Neutron takes its name, or that of its class; "" for others.
@@ -182,6 +183,9 @@ func driver(name string) string {
 		"neutron.agent.linux.openvswitch_firewall.OVSFirewallDriver", "neutron.agent.linux.openvswitch_firewall:OVSFirewallDriver",
 		"neutron.agent.linux.openvswitch_firewall.firewall.OVSFirewallDriver":
 		return FirewallOpenVSwitch
+	case FirewallHybrid,
+		"neutron.agent.linux.iptables_firewall.OVSHybridIptablesFirewallDriver", "neutron.agent.linux.iptables_firewall:OVSHybridIptablesFirewallDriver":
+		return FirewallHybrid
 	}
 	return ""
 }
@@ -192,7 +196,7 @@ const notNeutrons = "none"
 func patchbayRows() []row {
 	return []row{
 		{Option: config.Option{Group: "patchbay", Name: "fail_closed", Type: config.Bool{}, Default: true,
-			Help: "with the openvswitch firewall: drop packets of interfaces of the integration bridge until it is known what they are"},
+			Help: "with the openvswitch firewall: drop packets of interfaces of the integration bridge until it is known what they are; with iptables_hybrid: do not wire a port that has to be filtered and is plugged in without a Linux bridge"},
 			field: func(o *Options) any { return &o.Patchbay.FailClosed }, releases: notNeutrons},
 		{Option: config.Option{Group: "patchbay", Name: "admin_socket", Default: "$state_path/patchbay.sock",
 			Help: "unix socket on which the commands of patchbay ask the agent; empty: none"},

@@ -72,8 +72,9 @@ func libraryRows() []row {
 			library(group, "logger_name", text, "oslo_privsep.daemon", "logger of the helper", privsep),
 		)
 	}
-	lock := library("oslo_concurrency", "lock_path", text, nil, "directory of lock files", "Patchbay uses no lock files")
-	locking := library("oslo_concurrency", "disable_process_locking", flag, false, "no locks between processes", "Patchbay uses no lock files")
+	lock := row{Option: config.Option{Group: "oslo_concurrency", Name: "lock_path", Type: text,
+		Help: "with iptables_hybrid: directory of lock files that all agents of Neutron use; unset: no locks"}, field: func(o *Options) any { return &o.LockPath }}
+	locking := library("oslo_concurrency", "disable_process_locking", flag, false, "no locks between processes", "without [oslo_concurrency] lock_path there are none")
 	notifications := "the agent sends no notifications"
 	driver := library("oslo_messaging_notifications", "driver", text, []string{}, "how notifications are sent", notifications)
 	driver.Multi = true

@@ -17,7 +17,10 @@ func (c *compiler) bridge(name string) {
 	cfg := &c.w.Config
 	switch {
 	case name == cfg.IntegrationBridge:
-		c.row(bridgeRow{c.s, name, true, true, cfg.FilterTables || cfg.Filter})
+		c.row(bridgeRow{c.s, name, true, true, cfg.FilterTables || cfg.Filter && !cfg.Hybrid})
+		if cfg.Hybrid || c.w.RulesGone() {
+			c.row(rulesGoneRow{name, !cfg.Hybrid})
+		}
 		c.integrationBase(name)
 	case cfg.Tunnels() && name == cfg.TunnelBridge:
 		c.row(bridgeRow{c.s, name, false, true, false})

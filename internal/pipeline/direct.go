@@ -14,7 +14,9 @@ import (
 const directReason = "[agent] explicitly_egress_direct"
 
 // directly says whether packets are sent straight without any filters.
-func (c *compiler) directly() bool { return c.w.Config.EgressDirect && !c.w.Config.Filter }
+func (c *compiler) directly() bool {
+	return c.w.Config.EgressDirect && (!c.w.Config.Filter || c.w.Config.Hybrid)
+}
 
 func (c *compiler) directBase(br string) {
 	if !c.directly() {

@@ -101,7 +101,7 @@ func Compile(w *world.World, s *Settings, o world.Object) Want {
 			c.station(key, mac)
 		}
 	case world.KindPeer:
-		if key, peer, ok := world.ParsePeer(o.ID); ok {
+		if key, peer, ok := world.ParsePeer(o.ID); ok && !w.Config.Hybrid {
 			c.peer(key, peer)
 		}
 	case world.KindInterface:

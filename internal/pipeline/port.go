@@ -23,6 +23,8 @@ func (c *compiler) port(id string) {
 	switch {
 	case c.w.IsShut(p):
 		c.row(apartRow{p.VIF.Port, noVLAN})
+	case p.Wiring.State == world.Waiting && c.unguarded(p):
+		c.row(apartRow{p.VIF.Port, noVLAN})
 	case p.Wiring.State == world.Waiting || p.Wiring.State == world.Failed:
 		c.row(apartRow{p.VIF.Port, anyVLAN}) // one that was wired by an earlier run stays so
 	}
@@ -33,14 +35,19 @@ func (c *compiler) port(id string) {
 	case world.Wired:
 		binding := bindingRow{p.VIF.Port, p.Wiring.VLAN, c.bindingConfig(p)}
 		spoofs := c.w.Config.AntiSpoof && world.Checked(p)
-		if c.w.Filtered(p) || spoofs {
+		switch {
+		case c.w.ByRules(p) && c.w.Guard(id) != world.Admitted:
+			c.awaitRules(p)
+		case c.w.Filtered(p) || spoofs:
 			// Nothing reaches the port, and it reaches nobody, before the flows that guard it are in place.
 			c.until(apartRow{p.VIF.Port, int(p.Wiring.VLAN)})
 			c.after(binding)
-		} else {
+		default:
 			c.row(binding)
 		}
 		switch {
+		case c.w.Config.Hybrid:
+			c.unfiltered(p)
 		case c.w.Filtered(p):
 			c.filtered(p)
 		case c.w.Trusted(p):

@@ -77,6 +77,8 @@ type Plan struct {
 	Meters   []Meter  `json:"meters,omitempty"`
 	// Flushed are bridges whose flows the switch forgets for a moment, because they get their first controller.
 	Flushed []string `json:"flushed_bridges,omitempty"`
+	// Rules are the lines for ipset restore, iptables-restore and ip6tables-restore.
+	Rules []string `json:"iptables,omitempty"`
 	// Zones of connection tracking that are emptied, because they have a new owner.
 	Zones []uint16 `json:"emptied_zones,omitempty"`
 	// Assumed is what the server tells only to an agent that starts, and was taken from the switch.
@@ -142,7 +144,7 @@ type Compared struct {
 
 // Empty says whether nothing would change.
 func (p *Plan) Empty() bool {
-	return len(p.Rows)+len(p.Flows)+len(p.Meters)+len(p.Flushed)+len(p.Zones) == 0
+	return len(p.Rows)+len(p.Flows)+len(p.Meters)+len(p.Flushed)+len(p.Rules)+len(p.Zones) == 0
 }
 
 // fdbGrace is how long the rehearsed server takes to tell about forwarding entries: it does so before it answers.
@@ -187,6 +189,10 @@ func rehearse(ctx context.Context, in Input) (*Plan, *ovsdb.Rehearsal, *bridges,
 	if in.Filtered {
 		cfg.Conntrack = zones
 	}
+	rules := &rules{Rules: in.Agent.Rules}
+	if cfg.Rules != nil {
+		cfg.Rules = rules
+	}
 	cfg.Progress = func(now agent.Progress) {
 		if last = now; now.Complete || p.Offline && now.Idle {
 			stop()
@@ -213,6 +219,7 @@ func rehearse(ctx context.Context, in Input) (*Plan, *ovsdb.Rehearsal, *bridges,
 	if !p.Complete {
 		p.Missing = append(last.Missing, server.failures()...)
 	}
+	p.Rules = rules.lines
 	p.Zones, p.Reported, p.Assumed = zones.sorted(), server.reported(), server.assumed
 	p.Flushed = bridges.flushed()
 	madeUp := map[uint32]string{}

@@ -14,7 +14,7 @@ import (
 // pure are the packages that decide. They are handed the time and what is random, and nothing of them waits.
 var pure = []string{
 	"internal/core", "internal/world", "internal/pull", "internal/report", "internal/pace", "internal/gate", "internal/zones", "internal/dataplane",
-	"internal/delta", "internal/pipeline", "internal/extension", "internal/qos", "internal/trunk", "internal/dvr",
+	"internal/delta", "internal/pipeline", "internal/hybrid", "internal/extension", "internal/qos", "internal/trunk", "internal/dvr",
 }
 
 // carriesOut are files of these packages that a runner calls.

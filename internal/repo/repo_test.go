@@ -48,6 +48,7 @@ var mayImport = map[string][]string{
 	"internal/report":    {"internal/neutron", "internal/ovsdb", "internal/pace", "internal/world"},
 	"internal/delta":     {"internal/world", "openflow"},
 	"internal/iptables":  {"internal/world", "internal/neutron", "internal/conntrack"},
+	"internal/hybrid":    {"internal/iptables", "internal/world", "internal/pace"},
 	"internal/dataplane": {"internal/delta", "internal/pace", "internal/pipeline", "internal/world", "internal/ovsdb", "openflow"},
 	"internal/dvr":       {"internal/extension", "internal/world", "internal/pipeline", "internal/neutron", "openflow"},
 	"internal/extension": {"internal/world", "internal/pipeline", "internal/neutron", "internal/ovsdb", "openflow"},
@@ -61,24 +62,24 @@ var mayImport = map[string][]string{
 	"internal/repo":  {},
 	"internal/effect": {
 		"openflow", "oslo/messaging", "internal/neutron", "internal/ovsdb", "internal/world", "internal/delta", "internal/dataplane", "internal/pull",
-		"internal/report", "internal/zones", "internal/extension",
+		"internal/report", "internal/zones", "internal/extension", "internal/iptables",
 	},
 	"internal/core": {
 		"openflow", "oslo/messaging", "internal/effect", "internal/neutron", "internal/ovsdb", "internal/conntrack", "internal/world", "internal/pipeline",
 		"internal/delta", "internal/dataplane", "internal/gate", "internal/pace", "internal/pull", "internal/report", "internal/zones", "internal/inspect",
-		"internal/extension",
+		"internal/extension", "internal/hybrid", "internal/iptables",
 	},
 	"internal/runner": {
 		"openflow", "oslo/messaging", "internal/effect", "internal/neutron", "internal/observe", "internal/conntrack", "internal/world", "internal/dataplane",
-		"internal/pull", "internal/zones", "internal/snapshot",
+		"internal/pull", "internal/zones", "internal/snapshot", "internal/iptables",
 	},
 	"internal/agent": {
 		"openflow", "oslo", "internal/options", "internal/effect", "internal/core", "internal/runner", "internal/neutron", "internal/ovsdb", "internal/observe",
-		"internal/world", "internal/pipeline", "internal/delta", "internal/dataplane", "internal/snapshot", "internal/inspect", "internal/extension",
+		"internal/world", "internal/pipeline", "internal/delta", "internal/dataplane", "internal/snapshot", "internal/inspect", "internal/extension", "internal/iptables",
 	},
 	"internal/plan": {
 		"openflow", "oslo/messaging", "internal/agent", "internal/neutron", "internal/ovsdb", "internal/observe", "internal/world",
-		"internal/conntrack",
+		"internal/conntrack", "internal/iptables",
 	},
 	"lab":          {"lab"},
 	"lab/release":  {},

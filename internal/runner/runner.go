@@ -64,6 +64,7 @@ type Config struct {
 	Link      func(ctx context.Context, bridge string) <-chan Link
 	Conntrack Conntrack         // nil when nothing is filtered
 	Limits    dataplane.Limiter // nil: nobody sets them
+	Rules     Rules             // nil when iptables filters nothing
 	Snapshot  string            // the file
 	Notifier  *observe.Notifier
 }
@@ -145,6 +146,8 @@ func (r *Runner) do(ctx context.Context, e effect.Effect) effect.Event {
 		return r.listConnections(ctx, e)
 	case effect.ReleaseConnections:
 		return r.releaseConnections(ctx, e)
+	case effect.ReadRules, effect.ApplyRules, effect.EndConnections:
+		return r.rules(ctx, e)
 	case effect.Save:
 		return effect.Saved{Err: r.try("writing the snapshot", func() error { return r.save(e) })}
 	}

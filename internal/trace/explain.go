@@ -84,6 +84,9 @@ func (x *explainer) port(e *End) {
 	if len(p.Notes) > 0 {
 		x.Lists = append(x.Lists, List{Title: "besides", Lines: p.Notes})
 	}
+	if len(p.Rules) > 0 {
+		x.Lists = append(x.Lists, List{Title: "iptables rules of its Linux bridge, the first that matches counts; RETURN lets a packet pass", Lines: p.Rules})
+	}
 	alone := Journey{From: e, To: &End{}}
 	if v, ok := alone.endNotReady(); ok && p.State == "wired" {
 		x.say("But nothing passes: %s.", v.Text)

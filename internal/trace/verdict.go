@@ -84,6 +84,9 @@ func (j *judge) limits() []string {
 		if end.e.Port == nil {
 			continue
 		}
+		if len(end.e.Port.Rules) > 0 {
+			out = append(out, fmt.Sprintf("iptables rules of the Linux bridge of %s filter it too, which no trace of flows shows: patchbay explain lists them", end.e))
+		}
 		for _, note := range end.e.Port.Notes {
 			for part := range strings.SplitSeq(note, ": ") {
 				for rule := range strings.SplitSeq(part, "; ") {

@@ -192,6 +192,11 @@ func (w *World) filtersOf(p *Port, next Wiring) Wiring {
 		p.Groups, p.wants, p.filtered = nil, nil, ""
 		return next
 	}
+	if reason := w.unfilterable(p); reason != "" {
+		w.Groups.need(p, nil)
+		p.Groups, p.wants, p.filtered = nil, nil, ""
+		return Wiring{State: Dead, Reason: reason}
+	}
 	wants := slices.Sorted(slices.Values(p.Details.SecurityGroupIDs))
 	wants = slices.Compact(wants)
 	if p.filtered != p.VIF.Interface {
@@ -340,7 +345,7 @@ func (w *World) shut(p *Port) { p.shut, w.exposed[p.ID] = p.VIF.Interface, true 
 // IsShut says whether nothing may reach a port: one that waits and that the switch has no filters for, or that was wired
 // and has to wait for filters now.
 func (w *World) IsShut(p *Port) bool {
-	return w.Closed() && p.Wiring.State == Waiting && p.VIF != nil && p.shut == p.VIF.Interface
+	return (w.Closed() || w.Config.Hybrid) && p.Wiring.State == Waiting && p.VIF != nil && p.shut == p.VIF.Interface
 }
 
 // Exposed says whether a port that is shut is still in a network, as far as the switch has told: flows have to wait until it is
@@ -369,8 +374,7 @@ func (w *World) isExposed(id string) bool {
 	if p == nil || !w.IsShut(p) {
 		return false
 	}
-	row := w.View.Port(p.VIF.Port)
-	return row != nil && row.Tag != nil && *row.Tag != DeadVLAN
+	return w.InVLAN(p)
 }
 
 // PlainPort finds the number of an interface of the integration bridge that stands for no Neutron port: a patch, the

@@ -35,6 +35,11 @@ type Config struct {
 	FilterTables bool
 	// Filter: ports are filtered by their security groups, with flows.
 	Filter bool
+	// Hybrid: rules of iptables, on the Linux bridge that each port is plugged in through, filter in place of flows. It counts only together
+	// with Filter.
+	Hybrid bool
+	// BridgedOnly: with Hybrid, a port that has to be filtered and has no such bridge is not wired.
+	BridgedOnly bool
 	// FailClosed: packets of an interface of the integration bridge pass only once it is known what it is. It counts only
 	// together with Filter.
 	FailClosed bool
@@ -67,7 +72,8 @@ type World struct {
 	// MaxMeters is how many meters a bridge can have, by its name; a bridge that has not told yet is not in it.
 	MaxMeters map[string]uint32
 
-	exposed map[string]bool // see Exposed
+	exposed map[string]bool  // see Exposed
+	guards  map[string]Guard // see Guard
 }
 
 // common is what all tables share: what is settled at start, the switch, the ports, and what is to be worked out.
@@ -87,6 +93,7 @@ type common struct {
 	recalled    recalled            // from an earlier run
 	concerned   []string            // see Concerned
 	closed      bool                // see Closed
+	rulesGone   bool                // see RulesGone
 	tunnelNames map[string]Endpoint // by the names of their port, all that there ever were
 	// NewerTunnelNames: the server is of release 25 or later, so that a Python agent here would look for tunnels under the names of these.
 	NewerTunnelNames bool
@@ -104,7 +111,7 @@ func New(cfg Config) *World {
 	}
 	f := &filters{common: c, groups: map[string]*group{}, remotes: map[string]*remote{}}
 	w := &World{
-		filters: f, MaxMeters: map[string]uint32{}, exposed: map[string]bool{},
+		filters: f, MaxMeters: map[string]uint32{}, exposed: map[string]bool{}, guards: map[string]Guard{},
 		Segments: &Segments{common: c, byKey: map[SegmentKey]*Segment{}, vlans: newVLANs()},
 		Members:  &Members{filters: f, byID: map[string]*member{}, peers: map[Peer][]string{}, ids: newConjunctionIDs()},
 		vifs:     &vifTable{common: c, rows: map[ovsdb.UUID]vif{}, of: map[string]map[ovsdb.UUID]bool{}},

@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// clone copies a state, so that a test can change it.
+// clone copies a state.
 func (s State) clone() State {
-	out := State{Sets: map[string]Set{}}
+	out := State{Sets: map[string]Set{}, Unbridged: s.Unbridged}
 	for i, rules := range s.Rules {
 		if rules == nil {
 			continue
@@ -33,22 +33,9 @@ func (s State) clone() State {
 	return out
 }
 
-// fresh is a host on which nobody has written.
-func fresh() State {
-	var s State
-	for i := range s.Rules {
-		s.Rules[i] = Ruleset{
-			"filter": {"INPUT": nil, "FORWARD": nil, "OUTPUT": nil},
-			"raw":    {"PREROUTING": nil, "OUTPUT": nil},
-			"nat":    {"PREROUTING": nil, "INPUT": nil, "OUTPUT": nil, "POSTROUTING": nil},
-		}
-	}
-	s.Sets = map[string]Set{}
-	return s
-}
-
-// apply does what iptables-restore --noflush and ipset restore -exist do.
-func (s State) apply(c Changes) (State, error) {
+// After returns the state that a host has after changes, without writing anything: it does what iptables-restore --noflush and ipset restore
+// -exist do.
+func (s State) After(c *Changes) (State, error) {
 	out := s.clone()
 	if err := out.restoreSets(c.Sets); err != nil {
 		return s, err
@@ -158,7 +145,7 @@ func (s State) restoreSets(text string) error {
 		}
 		switch words[0] {
 		case "create":
-			if !there {
+			if !there { // -exist
 				made := created(words)
 				if made.MaxElem == 0 {
 					made.MaxElem = defaultMaxElem

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/patchbay-sdn/patchbay/lab"
+)
+
+// TestHybrid has VMs behind Linux bridges of their own, as os-vif plugs them in for firewall_driver = iptables_hybrid, on two hosts. Rules of iptables
+// filter them. In every step packets that may pass are sent beside such that must not.
+func TestHybrid(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), hybridTime)
+	defer cancel()
+	start := time.Now()
+	patience(t)
+	x := &hybrid{smoke: &smoke{filtered: &filtered{agent: lab.Patchbay, cloud: &cloud{ctx: ctx, hybrid: true, round: round{name: "hybrid"}}}}}
+	t.Cleanup(func() { x.print(time.Since(start)) })
+	x.l = lab.New(t, 2)
+	t.Cleanup(x.close)
+	if !x.step(t, "agents start", func(t *testing.T) { x.startAgents(t, x.agent) }) || !x.step(t, "VMs are wired", x.prepare) {
+		return
+	}
+	x.step(t, "no rule yet", func(t *testing.T) { x.traffic(t, lossless, second, x.forbid(x.door(), x.doorTCP())...) })
+	x.step(t, "rule opened", x.opens)
+	x.step(t, "rule closed", x.ruleClosed)
+	x.step(t, "rule opened again", x.opens)
+	x.step(t, "member of a remote group comes and goes", x.member)
+	x.step(t, "agents restarted", func(t *testing.T) { x.unchanged(t, func() { x.startAgents(t, x.agent) }) })
+	x.step(t, "agents killed -9", func(t *testing.T) {
+		x.unchanged(t, func() {
+			x.eachHost(t, func(h *lab.Host) error { return h.KillAgent() })
+			x.startAgents(t, x.agent)
+		})
+	})
+	x.step(t, "a rule added and one deleted by hand", x.tamper)
+	x.step(t, "bridges do not ask iptables", x.unbridged)
+	if os.Getenv(lab.EnvServer) == "" {
+		x.step(t, "Python agent takes over", func(t *testing.T) {
+			x.during(t, lossless, func() { x.startAgents(t, lab.Python); x.wait(5 * second) }, x.with(x.door())...)
+		})
+		x.step(t, "and back", func(t *testing.T) { x.unchanged(t, func() { x.startAgents(t, x.agent) }) })
+	}
+	x.step(t, "firewall_driver = openvswitch", x.toFlows)
+	x.step(t, "and back", x.toRules)
+}
+
+const hybridTime = 11 * time.Minute
+
+// hybrid is the lab with VMs behind Linux bridges.
+type hybrid struct {
+	*smoke
+	club string // a remote group
+}
+
+// memberPort is what members of the club may send to.
+const memberPort = gatePort + 4
+
+func (x *hybrid) close() { x.filtered.close() }
+
+// prepare makes networks, groups and VMs.
+func (x *hybrid) prepare(t *testing.T) {
+	x.networks(t)
+	x.rules = map[string]string{}
+	x.open, x.group, x.club = x.filtered.group(t, "open"), x.filtered.group(t, "door"), x.filtered.group(t, "club")
+	x.allow(t, x.open, everything()...)
+	x.allow(t, x.group, directed(attributes{}, "egress", 4), directed(with(ranged("udp", memberPort, memberPort), "remote_group_id", x.club), "ingress", 4))
+	add := func(name string, n *network, number, host int, group string) *vm {
+		v := n.add(number, host)
+		v.name, v.extra = name, attributes{"security_groups": []string{group}}
+		return v
+	}
+	x.near, x.far = add("near", x.blue, 1, 1, x.group), add("far", x.blue, 2, 2, x.open)
+	x.reds = []*vm{add("red1", x.red, 3, 1, x.open), add("red2", x.red, 4, 2, x.open)}
+	x.plugPlanned(t)
+	x.arrives(t, x.to(x.near, x.far, 7, true), true)
+	x.inSync(t)
+	x.says("4 VMs")
+}
+
+func (x *hybrid) ruleClosed(t *testing.T) {
+	udp := x.door()
+	x.traffic(t, lossless, second/4, udp)
+	for _, protocol := range []string{"udp", "tcp"} {
+		x.request(t, http.MethodDelete, "security-group-rules/"+x.smoke.rules[protocol], nil, nil)
+	}
+	took := x.arrives(t, udp, false) - silence
+	x.says("the same UDP packets end %d ms after the answer", max(took, 0).Milliseconds())
+	x.traffic(t, lossless, second, x.forbid(udp, x.door(), x.doorTCP())...)
+}
+
+func (x *hybrid) member(t *testing.T) {
+	of := func() *lane { return x.to(x.far, x.near, memberPort, true) }
+	x.traffic(t, lossless, second/2, x.forbid(of())...)
+	x.update(t, x.far, attributes{"security_groups": []string{x.open, x.club}})
+	came := x.arrives(t, of(), true)
+	x.traffic(t, lossless, second/2, x.with(of())...)
+	x.update(t, x.far, attributes{"security_groups": []string{x.open}})
+	went := x.arrives(t, of(), false) - silence
+	x.traffic(t, lossless, second/2, x.forbid(of())...)
+	x.says("in after %d ms, out after %d ms", came.Milliseconds(), max(went, 0).Milliseconds())
+}
+
+// saved is what iptables and ipset have on a host, without counters and comments.
+func (x *hybrid) saved(t *testing.T, h *lab.Host) string {
+	t.Helper()
+	var lines []string
+	for _, command := range [][]string{{"iptables-save"}, {"ip6tables-save"}, {"ipset", "save"}} {
+		out, err := h.Command(x.ctx, command[0], command[1:]...).Output()
+		if err != nil {
+			t.Fatalf("%s on %s: %v", command[0], h.Name(), err)
+		}
+		for line := range strings.Lines(string(out)) {
+			if !strings.HasPrefix(line, "#") && !strings.HasPrefix(line, ":") {
+				lines = append(lines, line)
+			}
+		}
+	}
+	return strings.Join(lines, "")
+}
+
+// unchanged does something to the agents under traffic. No packet is lost, no agent writes a rule, and the rules are as they were.
+func (x *hybrid) unchanged(t *testing.T, do func()) {
+	t.Helper()
+	var before []string
+	for _, h := range x.l.Hosts() {
+		before = append(before, x.saved(t, h))
+	}
+	x.during(t, lossless, func() {
+		do()
+		x.inSync(t)
+		x.wait(2 * second)
+	}, x.with(x.door())...)
+	written := 0
+	for i, h := range x.l.Hosts() {
+		if after := x.saved(t, h); after != before[i] {
+			t.Errorf("%s has other rules:\n%s\nbefore:\n%s", h.Name(), after, before[i])
+		}
+		out, _ := x.runPatchbay(t, i+1, "status", "--json")
+		if !strings.Contains(strings.ReplaceAll(out, " ", ""), `"iptables_lines":0,`) {
+			written++
+		}
+	}
+	x.says("%d rules, %d agents wrote", strings.Count(before[0]+before[1], "-A "), written)
+	if written > 0 {
+		t.Errorf("%d agents wrote rules", written)
+	}
+}
+
+// tamper changes rules by hand. The next comparison, with any change, makes them as they were.
+func (x *hybrid) tamper(t *testing.T) {
+	h := x.l.Host(1)
+	chain := "neutron-openvswi-i" + x.near.PortID[:10]
+	sorted := func() string { // the order of rules that allow means nothing
+		return strings.Join(slices.Sorted(strings.Lines(x.saved(t, h))), "")
+	}
+	before := sorted()
+	for _, args := range [][]string{
+		{"-I", chain, "1", "-p", "udp", "--dport", fmt.Sprint(shutPort), "-j", "RETURN"},
+		{"-D", chain, "-p", "udp", "-m", "udp", "--dport", fmt.Sprint(doorPort), "-j", "RETURN"},
+	} {
+		if out, err := h.Command(x.ctx, "iptables", args...).CombinedOutput(); err != nil {
+			t.Fatalf("iptables %q: %v: %s", args, err, out)
+		}
+	}
+	x.arrives(t, x.to(x.far, x.near, shutPort, true), true) // which shows that packets ask the chain
+	x.update(t, x.far, attributes{"security_groups": []string{x.open, x.club}})
+	x.arrives(t, x.to(x.far, x.near, shutPort, false), false)
+	x.update(t, x.far, attributes{"security_groups": []string{x.open}})
+	x.inSync(t)
+	if !x.eventually(wired, func() bool { return sorted() == before }) {
+		t.Errorf("the rules are not as before:\n%s\nbefore:\n%s", sorted(), before)
+	}
+	x.traffic(t, lossless, second, x.with(x.door())...)
+}
+
+// unbridged has bridges pass packets on without asking iptables. The agent says so, and says when that is over.
+func (x *hybrid) unbridged(t *testing.T) {
+	h := x.l.Host(1)
+	set := func(value string) {
+		if out, err := h.Command(x.ctx, "sysctl", "-qw", "net.bridge.bridge-nf-call-iptables="+value).CombinedOutput(); err != nil {
+			t.Fatalf("sysctl: %v: %s", err, out)
+		}
+	}
+	set("0")
+	defer set("1")
+	says := func(want bool) {
+		t.Helper()
+		groups := map[bool][]string{true: {x.open, x.club}, false: {x.open}}
+		x.update(t, x.far, attributes{"security_groups": groups[want]}) // has the rules compared
+		var out string
+		if !x.eventually(wired, func() bool {
+			var status int
+			out, status = x.runPatchbay(t, 1, "status")
+			return strings.Contains(out, "- sysctl net.bridge.bridge-nf-call-iptables is 0") == want && (status == 0) != want
+		}) {
+			t.Errorf("status, want %v:\n%s", want, out)
+		}
+	}
+	says(true)
+	set("1")
+	says(false)
+}
+
+// toFlows has the agents filter with flows. The rules go port by port, when the flows of the port are there.
+func (x *hybrid) toFlows(t *testing.T) {
+	x.during(t, lossless, func() {
+		x.eachHost(t, func(h *lab.Host) error {
+			if err := h.StopAgent(x.ctx); err != nil {
+				return err
+			}
+			return h.StartAgent(x.ctx, x.agent, filtering)
+		})
+		x.inSync(t)
+		x.wait(2 * second)
+	}, x.with(x.door())...)
+	for _, h := range x.l.Hosts() {
+		var left string
+		if !x.eventually(settled, func() bool {
+			left = x.saved(t, h)
+			return !strings.Contains(left, "neutron-openvswi") && !strings.Contains(left, "NIPv")
+		}) {
+			t.Errorf("%s still has rules:\n%s", h.Name(), left)
+		}
+		mark, err := h.Switch().Vsctl(x.ctx, "get", "Bridge", "br-int", "other_config:iptables_cleaned")
+		if err != nil || !strings.Contains(mark, "true") {
+			t.Errorf("mark of %s: %q, %v", h.Name(), mark, err)
+		}
+	}
+	x.traffic(t, lossless, second, x.with(x.door())...)
+}
+
+// toRules is the way back.
+func (x *hybrid) toRules(t *testing.T) {
+	x.during(t, lossless, func() { x.startAgents(t, x.agent); x.inSync(t); x.wait(2 * second) }, x.with(x.door())...)
+	for _, h := range x.l.Hosts() {
+		if !strings.Contains(x.saved(t, h), "neutron-openvswi-sg-chain") {
+			t.Errorf("%s has no rules", h.Name())
+		}
+		if mark, err := h.Switch().Vsctl(x.ctx, "--if-exists", "get", "Bridge", "br-int", "other_config:iptables_cleaned"); err != nil || strings.Contains(mark, "true") {
+			t.Errorf("mark of %s: %q, %v", h.Name(), mark, err)
+		}
+	}
+	x.traffic(t, lossless, second, x.with(x.door())...)
+}
+
+// TestHybridGroups sends every kind of packet that TestGroups sends, to VMs behind Linux bridges.
+func TestHybridGroups(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
+	start := time.Now()
+	agent := agentUnderTest(t)
+	f := &filtered{agent: agent, cloud: &cloud{l: lab.New(t, 2), ctx: ctx, hybrid: true, round: round{name: string(agent)}}}
+	t.Cleanup(f.close)
+	t.Cleanup(func() { f.table.print(time.Since(start)) })
+	if !f.run(t, "agents start", "2", func(t *testing.T) { f.startAgents(t, agent) }) || !f.run(t, "groups, rules and ports are in place", "2", f.prepare) {
+		t.FailNow()
+	}
+	f.run(t, "rule kinds, every cell", "2", f.cells)
+}

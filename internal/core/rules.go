@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/patchbay-sdn/patchbay/internal/dataplane"
+	"github.com/patchbay-sdn/patchbay/internal/effect"
+	"github.com/patchbay-sdn/patchbay/internal/gate"
+	"github.com/patchbay-sdn/patchbay/internal/hybrid"
+	"github.com/patchbay-sdn/patchbay/internal/world"
+)
+
+// rules has iptables filter ports, as package hybrid decides.
+type rules struct {
+	room
+	*hybrid.Room // nil: it filters none
+}
+
+func newRules(r room) rules {
+	if r.cfg.Rules == nil {
+		return rules{room: r}
+	}
+	return rules{r, hybrid.New(*r.cfg.Rules, !r.cfg.World.Hybrid)}
+}
+
+// compiled tells of an object that was compiled.
+func (r *rules) compiled(o world.Object) {
+	switch {
+	case r.Room == nil:
+	case o.Kind == world.KindPort:
+		r.Port(r.world, o.ID)
+	case o.Kind == world.KindPeer:
+		r.Peer()
+	}
+}
+
+// next starts the job that is due. Open says whether everything is known that could want a rule.
+func (r *rules) next(d *dataplane.Dataplane, open func() bool) {
+	if r.Room == nil || !d.Bridge(r.cfg.World.IntegrationBridge).Known && !r.Seen() {
+		return // whether flows filter is not known yet
+	}
+	now := r.now()
+	job, due := r.Next(r.world, now, open, func(id string) bool {
+		return d.Status(r.world.View, world.Object{Kind: world.KindPort, ID: id}) == dataplane.Applied
+	})
+	if due {
+		r.act(hybrid.Out{Job: &job})
+	}
+	if r.wakeUp(r.Deadline(now)); r.world.Unsettled() {
+		r.wakeUp(now)
+	}
+}
+
+// flowsRead takes what is on a bridge: ports that flows filter, of an earlier driver, need no rules yet.
+func (r *rules) flowsRead(e dataplane.Reading) {
+	if r.Room == nil || e.Err != nil || e.Bridge != r.cfg.World.IntegrationBridge {
+		return
+	}
+	led, filtered := ledToFilters(e.Flows), map[string]bool{}
+	for _, id := range r.world.PortIDs() {
+		if vif := r.world.Port(id).VIF; vif != nil && led[uint64(vif.OFPort)] {
+			filtered[id] = true
+		}
+	}
+	r.Inherit(r.world, filtered)
+}
+
+// ended takes the outcome of a job. It returns whether the event is one.
+func (r *rules) ended(e effect.Event) bool {
+	switch e := e.(type) {
+	case effect.RulesRead:
+		r.act(r.Read(r.world, e.State, e.Other, e.Asked, e.Err, r.now()))
+	case effect.RulesApplied:
+		r.act(r.Applied(r.world, e.Changes, e.Err, r.now()))
+	case effect.ConnectionsEnded:
+		r.act(r.Ended(e.N, e.Err, r.now()))
+	default:
+		return false
+	}
+	return true
+}
+
+// act does what an input leads to.
+func (r *rules) act(out hybrid.Out) {
+	for _, l := range out.Logs {
+		if l.Level == slog.LevelWarn {
+			r.log.repeat(l.Level, l.Message, l.Args...)
+		} else {
+			r.log.Log(context.Background(), l.Level, l.Message, l.Args...) //nolint:sloglint // the messages of package hybrid are constants
+		}
+	}
+	switch job := out.Job; {
+	case job == nil:
+	case job.Read:
+		r.start(effect.ReadRules{Other: job.Other})
+	case job.Apply != nil:
+		r.start(effect.ApplyRules{Changes: job.Apply})
+	default:
+		r.start(effect.EndConnections{Connections: job.End})
+	}
+}
+
+// inherits returns how many ports flows filter, because they have no rules yet.
+func (r *rules) inherits() int {
+	if r.Room == nil {
+		return 0
+	}
+	return r.Inherited(r.world)
+}
+
+// lines are the rules of a port, for people.
+func (r *rules) lines(id string) (out []string) {
+	if r.Room == nil {
+		return nil
+	}
+	for _, l := range r.Lines(id) {
+		out = append(out, l.String())
+	}
+	return out
+}
+
+// facts adds what blocks the scopes.
+func (r *rules) facts(f *gate.Facts) {
+	if r.Room != nil {
+		f.RulesBusy, f.RuleFaults = r.Busy(r.world), r.Faults()
+	}
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hybrid
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/patchbay-sdn/patchbay/internal/iptables"
+	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+	"github.com/patchbay-sdn/patchbay/internal/world"
+)
+
+func yes() bool          { return true }
+func never(string) bool  { return false }
+func always(string) bool { return true }
+
+var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+
+func empty() iptables.State {
+	s := iptables.State{Sets: map[string]iptables.Set{}}
+	for i := range s.Rules {
+		s.Rules[i] = iptables.Ruleset{"filter": {"INPUT": nil, "FORWARD": nil, "OUTPUT": nil}}
+	}
+	return s
+}
+
+// One job is under way at a time, failures are paced, and an idle host is compared every two minutes.
+func TestPace(t *testing.T) {
+	w := world.New(world.Config{IntegrationBridge: "br-int", Filter: true, Hybrid: true})
+	r := New(iptables.Config{}, false)
+	job, due := r.Next(w, noon, yes, never)
+	if !due || !job.Read || !job.Other {
+		t.Fatalf("%+v, %v", job, due)
+	}
+	if _, due := r.Next(w, noon, yes, never); due || !r.Deadline(noon).IsZero() {
+		t.Error("two jobs at a time")
+	}
+	out := r.Read(w, iptables.State{}, "", true, errors.New("no such program"), noon)
+	if out.Job != nil || len(out.Logs) != 1 || !strings.Contains(r.Faults()[0], "no such program") || r.Seen() {
+		t.Errorf("%+v, %v", out, r.Faults())
+	}
+	if _, due := r.Next(w, noon, yes, never); due {
+		t.Error("tried again at once")
+	}
+	at := r.Deadline(noon)
+	if job, due := r.Next(w, at, yes, never); !due || !job.Read {
+		t.Fatalf("%+v, %v at %v", job, due, at)
+	}
+	if out := r.Read(w, empty(), "", true, nil, at); out.Job != nil || len(out.Logs) != 0 || len(r.Faults()) != 0 || r.Busy(w) {
+		t.Errorf("a host without ports: %+v, %v", out, r.Faults())
+	}
+	if _, due := r.Next(w, at, yes, never); due || !r.Deadline(at).Equal(at.Add(checkPause)) {
+		t.Errorf("next at %v", r.Deadline(at))
+	}
+	at = at.Add(checkPause)
+	if job, due := r.Next(w, at, yes, never); !due || !job.Other {
+		t.Errorf("not compared after %v: %+v", checkPause, job)
+	}
+	r.Abandoned(at)
+	if _, due := r.Next(w, at, yes, never); due || r.Deadline(at).IsZero() {
+		t.Error("what was lost is tried again at once, or never")
+	}
+	// While rules have no effect it is looked more often.
+	at = at.Add(time.Hour)
+	r.Next(w, at, yes, never)
+	have := empty()
+	have.Unbridged = []string{"off"}
+	if out := r.Read(w, have, "iptables-legacy-save", true, nil, at); len(out.Logs) != 2 || !r.Deadline(at).Equal(at.Add(faultPause)) {
+		t.Errorf("%+v, next at %v", out, r.Deadline(at))
+	}
+	r.Next(w, at.Add(faultPause), yes, never)
+	if out := r.Read(w, have, "", false, nil, at); len(out.Logs) != 0 || len(r.Faults()) != 2 {
+		t.Errorf("the same is told again, or forgotten: %+v, %v", out, r.Faults())
+	}
+}
+
+// Connections that could not be deleted are deleted before anything else.
+func TestConnectionsAreOwed(t *testing.T) {
+	w := world.New(world.Config{IntegrationBridge: "br-int", Filter: true, Hybrid: true})
+	r := New(iptables.Config{}, false)
+	r.owed, r.phase = []iptables.Connections{{Zone: 4097, Whole: true}}, ending
+	if out := r.Ended(0, errors.New("no"), noon); len(out.Logs) != 1 || !r.Busy(w) {
+		t.Errorf("%+v", out)
+	}
+	at := r.Deadline(noon)
+	if job, due := r.Next(w, at, yes, never); !due || len(job.End) != 1 {
+		t.Errorf("%+v", job)
+	}
+	if r.Ended(1, nil, at); len(r.owed) != 0 || len(r.Faults()) != 0 {
+		t.Errorf("%v, %v", r.owed, r.Faults())
+	}
+}
+
+// Clearing begins only where a port has a Linux bridge and the bridge bears no mark; failures keep nobody from being in sync.
+func TestClearing(t *testing.T) {
+	w := world.New(world.Config{IntegrationBridge: "br-int", Filter: true, FilterTables: true})
+	r := New(iptables.Config{}, true)
+	if _, due := r.Next(w, noon, yes, always); due || r.Busy(w) {
+		t.Error("a host without ports is read")
+	}
+	one, tag := 1, 1
+	w.Switch(&ovsdb.Batch{
+		Seq: 1, Kind: ovsdb.Initial, Bridges: []ovsdb.Diff[ovsdb.Bridge]{{New: &ovsdb.Bridge{UUID: "br", Name: "br-int", Ports: []ovsdb.UUID{"p"}}}},
+		Ports:      []ovsdb.Diff[ovsdb.Port]{{New: &ovsdb.Port{UUID: "p", Name: "qvop0", Interfaces: []ovsdb.UUID{"i"}, Tag: &tag}}},
+		Interfaces: []ovsdb.Diff[ovsdb.Interface]{{New: &ovsdb.Interface{UUID: "i", Name: "qvop0", OFPort: &one, ExternalIDs: map[string]string{"iface-id": "p0", "attached-mac": "fa:16:3e:00:00:01"}}}},
+	})
+	w.Settle()
+	if job, due := r.Next(w, noon, yes, never); !due || !job.Read {
+		t.Fatalf("%+v", job)
+	}
+	if r.Read(w, iptables.State{}, "", true, errors.New("no such program"), noon); len(r.Faults()) != 0 || r.Busy(w) {
+		t.Errorf("%v, busy %v", r.Faults(), r.Busy(w))
+	}
+	at := r.Deadline(noon)
+	r.Next(w, at, yes, never)
+	if r.prune {
+		t.Error("what ports share goes while a port is not filtered by flows")
+	}
+	r.Read(w, empty(), "", false, nil, at)
+	if w.RulesGone() {
+		t.Error("marked while a port is not filtered by flows")
+	}
+}
