@@ -244,25 +244,6 @@ func (b *bridges) keepApart(entries []openflow.Entry) {
 	}
 }
 
-// filterPriority is that of the flows that lead packets of ports to filters.
-const filterPriority = 100
-
-// ledToFilters returns the numbers of the ports whose packets flows lead to filters.
-func ledToFilters(entries []openflow.Entry) map[uint64]bool {
-	out := map[uint64]bool{}
-	for _, e := range entries {
-		if e.Table() != pipeline.TableTransient || e.Priority() != filterPriority {
-			continue
-		}
-		if f, err := e.Flow(); err == nil {
-			if from, ok := f.Match.Lookup(openflow.InPort); ok {
-				out[from.Value.Lo] = true
-			}
-		}
-	}
-	return out
-}
-
 // conjunctionIDs are those in the match and the actions of a flow.
 func conjunctionIDs(e openflow.Entry) []uint32 {
 	f, err := e.Flow()

@@ -8,10 +8,17 @@ import (
 
 	"github.com/patchbay-sdn/patchbay/internal/dataplane"
 	"github.com/patchbay-sdn/patchbay/internal/effect"
-	"github.com/patchbay-sdn/patchbay/internal/gate"
 	"github.com/patchbay-sdn/patchbay/internal/hybrid"
+	"github.com/patchbay-sdn/patchbay/internal/pipeline"
 	"github.com/patchbay-sdn/patchbay/internal/world"
+	"github.com/patchbay-sdn/patchbay/openflow"
 )
+
+// filters are what filters ports besides flows: the zones of connection tracking, and rules of iptables.
+type filters struct {
+	zones tracking
+	rules rules
+}
 
 // rules has iptables filter ports, as package hybrid decides.
 type rules struct {
@@ -37,8 +44,8 @@ func (r *rules) compiled(o world.Object) {
 	}
 }
 
-// next starts the job that is due. Open says whether everything is known that could want a rule.
-func (r *rules) next(d *dataplane.Dataplane, open func() bool) {
+// startJob starts the job that is due. Open says whether everything is known that could want a rule.
+func (r *rules) startJob(d *dataplane.Dataplane, open func() bool) {
 	if r.Room == nil || !d.Bridge(r.cfg.World.IntegrationBridge).Known && !r.Seen() {
 		return // whether flows filter is not known yet
 	}
@@ -49,7 +56,7 @@ func (r *rules) next(d *dataplane.Dataplane, open func() bool) {
 	if due {
 		r.act(hybrid.Out{Job: &job})
 	}
-	if r.wakeUp(r.Deadline(now)); r.world.Unsettled() {
+	if r.wakeUp(r.WakeAt(now)); r.world.Unsettled() {
 		r.wakeUp(now)
 	}
 }
@@ -122,9 +129,29 @@ func (r *rules) lines(id string) (out []string) {
 	return out
 }
 
-// facts adds what blocks the scopes.
-func (r *rules) facts(f *gate.Facts) {
-	if r.Room != nil {
-		f.RulesBusy, f.RuleFaults = r.Busy(r.world), r.Faults()
+// blocking returns whether rules may not be as wanted yet, and why they do not filter as they should.
+func (r *rules) blocking() (busy bool, faults []string) {
+	if r.Room == nil {
+		return false, nil
 	}
+	return r.Busy(r.world), r.Faults()
+}
+
+// filterPriority is that of the flows that lead packets of ports to filters.
+const filterPriority = 100
+
+// ledToFilters returns the numbers of the ports whose packets flows lead to filters.
+func ledToFilters(entries []openflow.Entry) map[uint64]bool {
+	out := map[uint64]bool{}
+	for _, e := range entries {
+		if e.Table() != pipeline.TableTransient || e.Priority() != filterPriority {
+			continue
+		}
+		if f, err := e.Flow(); err == nil {
+			if from, ok := f.Match.Lookup(openflow.InPort); ok {
+				out[from.Value.Lo] = true
+			}
+		}
+	}
+	return out
 }

@@ -142,7 +142,7 @@ func (v View) switchFacts(f *gate.Facts) {
 	f.Unresolved, f.ViewBehind = c.world.Unsettled(), c.dataplane.Behind(c.world.View)
 	f.RowsUnchecked, f.Rows = len(c.dataplane.RowsPending()), c.dataplane.RowsToWrite(c.world.View, c.contained.rows)
 	f.ZonesDue, f.ZonesFailed = c.zones.Pending(), c.zones.Failed()
-	c.rules.facts(f)
+	f.RulesBusy, f.RuleFaults = c.rules.blocking()
 	for i, o := range c.dataplane.Failures() {
 		if i < maxRejected {
 			f.Rejected = append(f.Rejected, gate.Rejected{Object: o.Object.String(), Times: o.Failed})

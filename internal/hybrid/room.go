@@ -371,8 +371,8 @@ func (r *Room) Abandoned(now time.Time) {
 	r.retries.Fail(struct{}{}, now)
 }
 
-// Deadline returns the next time after now at which there may be a job, or zero.
-func (r *Room) Deadline(now time.Time) time.Time {
+// WakeAt returns the next time after now at which there may be a job, or zero.
+func (r *Room) WakeAt(now time.Time) time.Time {
 	switch {
 	case r.phase != idle:
 		return time.Time{}

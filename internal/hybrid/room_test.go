@@ -35,7 +35,7 @@ func TestPace(t *testing.T) {
 	if !due || !job.Read || !job.Other {
 		t.Fatalf("%+v, %v", job, due)
 	}
-	if _, due := r.Next(w, noon, yes, never); due || !r.Deadline(noon).IsZero() {
+	if _, due := r.Next(w, noon, yes, never); due || !r.WakeAt(noon).IsZero() {
 		t.Error("two jobs at a time")
 	}
 	out := r.Read(w, iptables.State{}, "", true, errors.New("no such program"), noon)
@@ -45,22 +45,22 @@ func TestPace(t *testing.T) {
 	if _, due := r.Next(w, noon, yes, never); due {
 		t.Error("tried again at once")
 	}
-	at := r.Deadline(noon)
+	at := r.WakeAt(noon)
 	if job, due := r.Next(w, at, yes, never); !due || !job.Read {
 		t.Fatalf("%+v, %v at %v", job, due, at)
 	}
 	if out := r.Read(w, empty(), "", true, nil, at); out.Job != nil || len(out.Logs) != 0 || len(r.Faults()) != 0 || r.Busy(w) {
 		t.Errorf("a host without ports: %+v, %v", out, r.Faults())
 	}
-	if _, due := r.Next(w, at, yes, never); due || !r.Deadline(at).Equal(at.Add(checkPause)) {
-		t.Errorf("next at %v", r.Deadline(at))
+	if _, due := r.Next(w, at, yes, never); due || !r.WakeAt(at).Equal(at.Add(checkPause)) {
+		t.Errorf("next at %v", r.WakeAt(at))
 	}
 	at = at.Add(checkPause)
 	if job, due := r.Next(w, at, yes, never); !due || !job.Other {
 		t.Errorf("not compared after %v: %+v", checkPause, job)
 	}
 	r.Abandoned(at)
-	if _, due := r.Next(w, at, yes, never); due || r.Deadline(at).IsZero() {
+	if _, due := r.Next(w, at, yes, never); due || r.WakeAt(at).IsZero() {
 		t.Error("what was lost is tried again at once, or never")
 	}
 	// While rules have no effect it is looked more often.
@@ -68,8 +68,8 @@ func TestPace(t *testing.T) {
 	r.Next(w, at, yes, never)
 	have := empty()
 	have.Unbridged = []string{"off"}
-	if out := r.Read(w, have, "iptables-legacy-save", true, nil, at); len(out.Logs) != 2 || !r.Deadline(at).Equal(at.Add(faultPause)) {
-		t.Errorf("%+v, next at %v", out, r.Deadline(at))
+	if out := r.Read(w, have, "iptables-legacy-save", true, nil, at); len(out.Logs) != 2 || !r.WakeAt(at).Equal(at.Add(faultPause)) {
+		t.Errorf("%+v, next at %v", out, r.WakeAt(at))
 	}
 	r.Next(w, at.Add(faultPause), yes, never)
 	if out := r.Read(w, have, "", false, nil, at); len(out.Logs) != 0 || len(r.Faults()) != 2 {
@@ -85,7 +85,7 @@ func TestConnectionsAreOwed(t *testing.T) {
 	if out := r.Ended(0, errors.New("no"), noon); len(out.Logs) != 1 || !r.Busy(w) {
 		t.Errorf("%+v", out)
 	}
-	at := r.Deadline(noon)
+	at := r.WakeAt(noon)
 	if job, due := r.Next(w, at, yes, never); !due || len(job.End) != 1 {
 		t.Errorf("%+v", job)
 	}
@@ -114,7 +114,7 @@ func TestClearing(t *testing.T) {
 	if r.Read(w, iptables.State{}, "", true, errors.New("no such program"), noon); len(r.Faults()) != 0 || r.Busy(w) {
 		t.Errorf("%v, busy %v", r.Faults(), r.Busy(w))
 	}
-	at := r.Deadline(noon)
+	at := r.WakeAt(noon)
 	r.Next(w, at, yes, never)
 	if r.prune {
 		t.Error("what ports share goes while a port is not filtered by flows")
