@@ -253,18 +253,3 @@ func (x *hybrid) toRules(t *testing.T) {
 	}
 	x.traffic(t, lossless, second, x.with(x.door())...)
 }
-
-// TestHybridGroups sends every kind of packet that TestGroups sends, to VMs behind Linux bridges.
-func TestHybridGroups(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), timeout)
-	defer cancel()
-	start := time.Now()
-	agent := agentUnderTest(t)
-	f := &filtered{agent: agent, cloud: &cloud{l: lab.New(t, 2), ctx: ctx, hybrid: true, round: round{name: string(agent)}}}
-	t.Cleanup(f.close)
-	t.Cleanup(func() { f.table.print(time.Since(start)) })
-	if !f.run(t, "agents start", "2", func(t *testing.T) { f.startAgents(t, agent) }) || !f.run(t, "groups, rules and ports are in place", "2", f.prepare) {
-		t.FailNow()
-	}
-	f.run(t, "rule kinds, every cell", "2", f.cells)
-}

@@ -622,3 +622,34 @@ func TestHybridRulesAreExplained(t *testing.T) {
 		}
 	})
 }
+
+// An address that leaves an address group leaves the set, and its connections end.
+func TestHybridAddressGroup(t *testing.T) {
+	inHybridHost(t, func(h *hybridHost) {
+		list := func(revision int, addresses ...string) map[string]any {
+			all := []any{}
+			for _, a := range addresses {
+				all = append(all, wrapped(map[string]any{"address": a, "address_group_id": "a1"}))
+			}
+			return map[string]any{"id": "a1", "revision_number": revision, "addresses": all}
+		}
+		h.region.truth.addresses["a1"] = list(1, "10.0.7.0/24", "10.0.8.8/32")
+		h.rule("r4", map[string]any{"direction": "ingress", "remote_address_group_id": "a1"})
+		h.start()
+		h.plug("qvo", hybridA, 7)
+		h.wired(hybridA)
+		h.kernel.took()
+		h.region.truth.addresses["a1"] = list(2, "10.0.8.8/32")
+		h.region.push(neutron.KindAddressGroup, neutron.Updated, h.region.truth.addresses["a1"])
+		wait(time.Second)
+		if got := h.kernel.took(); got != "del NIPv4a1 10.0.7.0/24\n" || len(h.kernel.ended) == 0 {
+			t.Errorf("%q, %v", got, h.kernel.ended)
+		}
+		h.region.truth.addresses["a1"] = list(3)
+		h.region.push(neutron.KindAddressGroup, neutron.Updated, h.region.truth.addresses["a1"])
+		wait(time.Second)
+		if got := h.kernel.took(); got != "del NIPv4a1 10.0.8.8\n" {
+			t.Errorf("%q", got)
+		}
+	})
+}
