@@ -460,7 +460,7 @@ func TestKernelTable(t *testing.T) {
 	remove := func(zone uint16, want int) {
 		t.Helper()
 		inNetns(t, ns, func() {
-			if n, err := (kernel{}).remove(t.Context(), zone, revokedMark); n != want || err != nil {
+			if n, err := (kernel{}).remove(t.Context(), zone, revokedMark, nil); n != want || err != nil {
 				t.Errorf("zone %d: removed %d, %v; want %d", zone, n, err, want)
 			}
 		})
