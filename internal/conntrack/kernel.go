@@ -158,15 +158,22 @@ func (s *netlink) list(zone uint16, mark uint32, match func(Connection) bool) (r
 				case len(requests) == maxHeld:
 					more = true
 				default:
-					request := deleteRequest(c)
-					if d, ok := describe(request); match == nil || ok && match(d) {
-						requests = append(requests, request)
-					}
+					requests = appendMatching(requests, deleteRequest(c), match)
 				}
 			}
 		}
 	}
 	return requests, more, nil
+}
+
+// appendMatching adds a request, if what it is about matches.
+func appendMatching(requests [][]byte, request []byte, match func(Connection) bool) [][]byte {
+	if match != nil {
+		if c, ok := describe(request); !ok || !match(c) {
+			return requests
+		}
+	}
+	return append(requests, request)
 }
 
 // change sends requests to delete or change connections and returns how many of them were still there.
