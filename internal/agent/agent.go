@@ -81,7 +81,7 @@ type Config struct {
 	Limits         Limits
 	// Rules reads and writes rules of iptables, as RulesConfig says; nil: nobody does.
 	Rules       Rules
-	RulesConfig iptables.Config
+	RulesConfig *iptables.Config
 	// Extensions are made over the agent's world, in this order.
 	Extensions []extension.New
 	// Snapshot is the file in which the last world in sync is kept; empty: none is.
@@ -160,10 +160,7 @@ func New(cfg Config, sw Switch, open func(onEvent func(messaging.Event)) (Broker
 		Host: cfg.Host, Configurations: cfg.Configurations, ReportInterval: cfg.ReportInterval, PortsPerReport: cfg.PortsPerReport,
 		World: cfg.World, Settings: cfg.Settings, Extensions: cfg.Extensions, FDBGrace: cfg.FDBGrace, Conntrack: cfg.Conntrack != nil,
 		ConntrackLimit: cfg.ConntrackLimit, Limits: cfg.Limits != nil, Snapshot: cfg.Snapshot != "", Progress: cfg.Progress != nil,
-		Version: cfg.Version, Seed: rand.Uint64(), Log: a.log, Recorder: a.recorder, Probe: probe,
-	}
-	if cfg.Rules != nil {
-		decisions.Rules = &cfg.RulesConfig
+		Rules: cfg.RulesConfig, Version: cfg.Version, Seed: rand.Uint64(), Log: a.log, Recorder: a.recorder, Probe: probe,
 	}
 	saved, now := a.recall(), time.Now()
 	cfg.tape.begin(decisions, saved, now)

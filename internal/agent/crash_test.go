@@ -211,7 +211,7 @@ func startAgent(t *testing.T, cfg world.Config, ovs *fakeOVS, l *life, connect f
 		Host: "hv1", ReportInterval: 30 * time.Second, PortsPerReport: 20, Log: log, World: cfg, Snapshot: file, Extensions: more,
 		Configurations: ofAgent(cfg), probe: &probe{}, tape: l.tape, Progress: func(Progress) {},
 		Settings: pipeline.Settings{DatapathType: "netdev", MACTableSize: 50000, VXLANPort: 4789, DontFragment: true},
-		Notifier: observe.NewNotifier(func(string) string { return "" }, 1), Rules: l.rules,
+		Notifier: observe.NewNotifier(func(string) string { return "" }, 1), Rules: l.rules, RulesConfig: rulesConfig(l.rules),
 		Link: runner.Supervised(func(ctx context.Context, bridge string) (*openflow.Conn, error) { return ovs.dial(ctx, l, bridge) }),
 	}, sw, func(onEvent func(messaging.Event)) (Broker, error) { return connect(onEvent), nil })
 	if err != nil {

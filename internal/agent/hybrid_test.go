@@ -112,6 +112,14 @@ func (k *kernel) took() string {
 	return out
 }
 
+// rulesConfig is what rules depend on; nil: there are none.
+func rulesConfig(r Rules) *iptables.Config {
+	if r == nil {
+		return nil
+	}
+	return &iptables.Config{}
+}
+
 // chain returns the rules of a chain of the table filter, for IPv4.
 func (k *kernel) chain(name string) []string {
 	k.mu.Lock()
@@ -619,6 +627,37 @@ func TestHybridRulesAreExplained(t *testing.T) {
 		h.wired(hybridA)
 		if rules := h.port(hybridA).Rules; !slices.Contains(rules, "iptables -A "+chainA+" -p tcp -m tcp --dport 22 -j RETURN  # security group rule r1") || len(rules) < 20 {
 			t.Errorf("%q", rules)
+		}
+	})
+}
+
+// An address that leaves an address group leaves the set, and its connections end.
+func TestHybridAddressGroup(t *testing.T) {
+	inHybridHost(t, func(h *hybridHost) {
+		list := func(revision int, addresses ...string) map[string]any {
+			all := []any{}
+			for _, a := range addresses {
+				all = append(all, wrapped(map[string]any{"address": a, "address_group_id": "a1"}))
+			}
+			return map[string]any{"id": "a1", "revision_number": revision, "addresses": all}
+		}
+		h.region.truth.addresses["a1"] = list(1, "10.0.7.0/24", "10.0.8.8/32")
+		h.rule("r4", map[string]any{"direction": "ingress", "remote_address_group_id": "a1"})
+		h.start()
+		h.plug("qvo", hybridA, 7)
+		h.wired(hybridA)
+		h.kernel.took()
+		h.region.truth.addresses["a1"] = list(2, "10.0.8.8/32")
+		h.region.push(neutron.KindAddressGroup, neutron.Updated, h.region.truth.addresses["a1"])
+		wait(time.Second)
+		if got := h.kernel.took(); got != "del NIPv4a1 10.0.7.0/24\n" || len(h.kernel.ended) == 0 {
+			t.Errorf("%q, %v", got, h.kernel.ended)
+		}
+		h.region.truth.addresses["a1"] = list(3)
+		h.region.push(neutron.KindAddressGroup, neutron.Updated, h.region.truth.addresses["a1"])
+		wait(time.Second)
+		if got := h.kernel.took(); got != "del NIPv4a1 10.0.8.8\n" {
+			t.Errorf("%q", got)
 		}
 	})
 }

@@ -20,7 +20,7 @@ import (
 type kernel struct{}
 
 func (k kernel) FlushZone(ctx context.Context, zone uint16) error {
-	if _, err := k.remove(ctx, zone, nil); err != nil {
+	if _, err := k.remove(ctx, zone, 0, nil); err != nil {
 		return fmt.Errorf("flushing zone %d: %w", zone, err)
 	}
 	return nil
@@ -69,15 +69,15 @@ func (k kernel) Release(ctx context.Context, zone uint16, connections []Connecti
 // RemoveFromKernel removes the connections of a zone of the kernel's table that match, whatever the datapath of bridges is: iptables has its own
 // there. It returns how many there were.
 func RemoveFromKernel(ctx context.Context, zone uint16, match func(Connection) bool) (int, error) {
-	n, err := kernel{}.remove(ctx, zone, match)
+	n, err := kernel{}.remove(ctx, zone, 0, match)
 	if err != nil {
 		err = fmt.Errorf("removing connections of zone %d: %w", zone, err)
 	}
 	return n, err
 }
 
-// remove removes the connections of a zone that match; nil: all of them.
-func (k kernel) remove(ctx context.Context, zone uint16, match func(Connection) bool) (int, error) {
+// remove removes the connections of a zone that have a mark and match; 0 and nil: all of them.
+func (k kernel) remove(ctx context.Context, zone uint16, mark uint32, match func(Connection) bool) (int, error) {
 	s, err := openNetlink(ctx)
 	if err != nil {
 		return 0, err
@@ -85,7 +85,7 @@ func (k kernel) remove(ctx context.Context, zone uint16, match func(Connection) 
 	defer s.close()
 	removed := 0
 	for range maxPasses {
-		requests, more, err := s.list(zone, 0, match)
+		requests, more, err := s.list(zone, mark, match)
 		if err != nil {
 			return removed, err
 		}
@@ -158,15 +158,22 @@ func (s *netlink) list(zone uint16, mark uint32, match func(Connection) bool) (r
 				case len(requests) == maxHeld:
 					more = true
 				default:
-					request := deleteRequest(c)
-					if d, ok := describe(request); match == nil || ok && match(d) {
-						requests = append(requests, request)
-					}
+					requests = appendMatching(requests, deleteRequest(c), match)
 				}
 			}
 		}
 	}
 	return requests, more, nil
+}
+
+// appendMatching adds a request, if what it is about matches.
+func appendMatching(requests [][]byte, request []byte, match func(Connection) bool) [][]byte {
+	if match != nil {
+		if c, ok := describe(request); !ok || !match(c) {
+			return requests
+		}
+	}
+	return append(requests, request)
 }
 
 // change sends requests to delete or change connections and returns how many of them were still there.

@@ -4,6 +4,7 @@ package core
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 
 	"github.com/patchbay-sdn/patchbay/internal/dataplane"
@@ -75,8 +76,8 @@ func (r *rules) flowsRead(e dataplane.Reading) {
 	r.Inherit(r.world, filtered)
 }
 
-// ended takes the outcome of a job. It returns whether the event is one.
-func (r *rules) ended(e effect.Event) bool {
+// ended takes the outcome of a job, the last kind of events.
+func (r *rules) ended(e effect.Event) {
 	switch e := e.(type) {
 	case effect.RulesRead:
 		r.act(r.Read(r.world, e.State, e.Other, e.Asked, e.Err, r.now()))
@@ -85,9 +86,8 @@ func (r *rules) ended(e effect.Event) bool {
 	case effect.ConnectionsEnded:
 		r.act(r.Ended(e.N, e.Err, r.now()))
 	default:
-		return false
+		panic(fmt.Sprintf("event %T has no place in the loop", e))
 	}
-	return true
 }
 
 // act does what an input leads to.

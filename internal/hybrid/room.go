@@ -14,7 +14,6 @@ package hybrid
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -42,7 +41,7 @@ type Room struct {
 	stale, members bool
 	checkAt        time.Time
 	retries        pace.Backoff[struct{}]
-	failure        string // of the last job; empty if it did not fail
+	trouble
 
 	seen     bool // the rules have been read
 	guarded  iptables.Parts
@@ -53,12 +52,17 @@ type Room struct {
 	leaving map[string]bool
 	prune   bool // the comparison under way deletes what belongs to no known port
 	pruned  bool
-	faults  []string
-	other   string // the program that shows rules of the agent in another back end
 	owed    []iptables.Connections
 	cleared bool
 	written uint64
 	drifted bool // the comparison under way is one that nothing but the time has called for
+}
+
+// trouble is why rules may not filter as they should.
+type trouble struct {
+	failure string // of the last job; empty if it did not fail
+	faults  []string
+	other   string // the program that shows rules of the agent in another back end
 }
 
 // phase is the job under way.
@@ -383,35 +387,3 @@ func (r *Room) WakeAt(now time.Time) time.Time {
 	}
 	return r.checkAt
 }
-
-// Busy returns whether rules may not be as wanted yet.
-func (r *Room) Busy(w *world.World) bool {
-	if r.clears && (r.failure != "" || r.done(w)) {
-		return false
-	}
-	return r.phase != idle || r.stale || len(r.leaving)+len(r.owed) > 0
-}
-
-// Faults returns why rules do not filter as they should, and why ports have none, in sentences. Rules that could not be cleared away are none: they
-// filter beside flows.
-func (r *Room) Faults() []string {
-	if r.clears {
-		return nil
-	}
-	out := slices.Clone(r.faults)
-	if r.failure != "" {
-		out = append(out, "iptables: "+r.failure)
-	}
-	for _, id := range r.filter.Ports() {
-		if why := r.filter.Unfit(id); why != "" {
-			out = append(out, fmt.Sprintf("port %s does not have the iptables rules that it should have: %s", id, why))
-		}
-	}
-	return out
-}
-
-// Lines returns the rules in the chains of a port.
-func (r *Room) Lines(id string) []iptables.Line { return r.filter.Lines(id) }
-
-// Written returns how many lines have been written since the start.
-func (r *Room) Written() uint64 { return r.written }

@@ -159,17 +159,25 @@ func (s State) restoreSets(text string) error {
 		case "swap":
 			s.Sets[words[1]], s.Sets[words[2]] = s.Sets[words[2]], set
 		case "destroy":
-			for _, rules := range s.Rules {
-				for _, table := range rules {
-					for _, list := range table {
-						if slices.ContainsFunc(list, func(r string) bool { return slices.Contains(setsOf(r), words[1]) }) {
-							return fmt.Errorf("%s: a rule refers to it", line)
-						}
-					}
-				}
+			if s.refers(words[1]) {
+				return fmt.Errorf("%s: a rule refers to it", line)
 			}
 			delete(s.Sets, words[1])
 		}
 	}
 	return nil
+}
+
+// refers returns whether a rule refers to a set.
+func (s State) refers(set string) bool {
+	for _, rules := range s.Rules {
+		for _, table := range rules {
+			for _, list := range table {
+				if slices.ContainsFunc(list, func(r string) bool { return slices.Contains(setsOf(r), set) }) {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
