@@ -19,6 +19,7 @@ type tracking struct {
 	room
 	*zones.Zones
 	limits  *zones.Limits
+	rules   rules
 	listErr error // of the listing whose connections are being released
 }
 

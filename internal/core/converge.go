@@ -61,7 +61,7 @@ func (c *Core) converge() {
 		// Once everything that could still want it has spoken: every port is told about and reported, every tunnel type synchronised, and with
 		// l2population every tunnelled network has its entries, or has had long enough to get them.
 		{"removing what is left over", func() { c.bridges.prune(!c.dataplane.Pruned() && c.open(gate.Prune)) }},
-		{"filtering with iptables", func() { c.rules.next(c.dataplane, func() bool { return c.open(gate.Prune) }) }},
+		{"filtering with iptables", func() { c.zones.rules.next(c.dataplane, func() bool { return c.open(gate.Prune) }) }},
 		{"closing the bridge", c.shut},
 		{"remembering", c.remember},
 		{"progress", func() {
@@ -143,7 +143,7 @@ func (c *Core) compile(o world.Object) {
 		c.reports.decided(o.ID)
 	}
 	c.contained.contain(culprit{name: "noting zones"}, func() { c.zones.noteZone(o) })
-	c.contained.contain(culprit{name: "noting iptables rules"}, func() { c.rules.compiled(o) })
+	c.contained.contain(culprit{name: "noting iptables rules"}, func() { c.zones.rules.compiled(o) })
 }
 
 // apply starts a round of changes if there is anything to change and none is on its way.

@@ -28,7 +28,6 @@ type Core struct {
 	pulls      pulls
 	reports    reports
 	zones      tracking
-	rules      rules
 	memory     memory
 	seen       seen
 }
@@ -41,8 +40,7 @@ func New(cfg Config, saved *Saved, now time.Time) *Core {
 	c := &Core{
 		room: r, dataplane: dataplane.New(r.world.Bridges()), contained: newContainment(r), seen: newSeen(r), memory: memory{room: r},
 		resyncing: resyncing{room: r, rnd: rnd, losses: pace.Backoff[struct{}]{}}, server: server{room: r, rnd: rnd, report: reporting{start: true}},
-		rules: newRules(r),
-		zones: tracking{room: r, Zones: zones.New(), limits: zones.NewLimits(cfg.ConntrackLimit)},
+		zones: tracking{room: r, Zones: zones.New(), limits: zones.NewLimits(cfg.ConntrackLimit), rules: newRules(r)},
 	}
 	c.world.Time, c.world.Contain = now, c.contained.inWorld
 	c.dataplane.Contain = func(o world.Object, work func()) bool {

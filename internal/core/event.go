@@ -97,7 +97,7 @@ func (c *Core) event(e effect.Event) {
 		}
 	case effect.FlowsRead:
 		c.bridges.read(e.Reading)
-		c.rules.flowsRead(e.Reading)
+		c.zones.rules.flowsRead(e.Reading)
 	case effect.FlowsChanged:
 		c.bridges.observed(e)
 	case effect.Applied:
@@ -130,7 +130,7 @@ func (c *Core) event(e effect.Event) {
 		c.log.repeat(slog.LevelWarn, "sd_notify failed", "err", e.Err)
 	case effect.FollowFailed, effect.AnswerFailed: // counted when it landed
 	default:
-		c.rules.ended(e)
+		c.zones.rules.ended(e)
 	}
 }
 
@@ -162,7 +162,7 @@ func (c *Core) abandon(e effect.Event) {
 	case effect.Saved:
 		c.memory.changed()
 	case effect.RulesRead, effect.RulesApplied, effect.ConnectionsEnded:
-		c.rules.Abandoned(now)
+		c.zones.rules.Abandoned(now)
 	case effect.ConnectionsListed:
 		c.zones.Abandoned(e.Found, now)
 	case effect.ConnectionsReleased:

@@ -73,8 +73,8 @@ func (v View) AgentStatus() inspect.Status {
 	if c.cfg.World.Hybrid {
 		s.Firewall = "iptables_hybrid"
 	}
-	if c.rules.Room != nil {
-		s.Totals.RulesWritten = c.rules.Written()
+	if c.zones.rules.Room != nil {
+		s.Totals.RulesWritten = c.zones.rules.Written()
 	}
 	for _, id := range c.world.PortIDs() {
 		s.Ports[c.world.Port(id).Wiring.State.String()]++
@@ -120,7 +120,7 @@ func (v View) Facts(s gate.Scope) gate.Facts {
 		g, ok := e.Extension.(*guarded)
 		f.Extensions = append(f.Extensions, gate.Extension{Name: e.Name(), Waits: waiting(e), Failed: ok && g.owes})
 	}
-	f.HeldBlind, f.RulesFirst = c.contained.blind(), c.rules.inherits()
+	f.HeldBlind, f.RulesFirst = c.contained.blind(), c.zones.rules.inherits()
 	if !onlyLoop {
 		v.switchFacts(&f)
 	}
@@ -142,7 +142,7 @@ func (v View) switchFacts(f *gate.Facts) {
 	f.Unresolved, f.ViewBehind = c.world.Unsettled(), c.dataplane.Behind(c.world.View)
 	f.RowsUnchecked, f.Rows = len(c.dataplane.RowsPending()), c.dataplane.RowsToWrite(c.world.View, c.contained.rows)
 	f.ZonesDue, f.ZonesFailed = c.zones.Pending(), c.zones.Failed()
-	c.rules.facts(f)
+	c.zones.rules.facts(f)
 	for i, o := range c.dataplane.Failures() {
 		if i < maxRejected {
 			f.Rejected = append(f.Rejected, gate.Rejected{Object: o.Object.String(), Times: o.Failed})
@@ -258,7 +258,7 @@ func (v View) CopyPort(p *world.Port) PortCopy {
 	if l := v.c.reports.of[p.ID]; l != nil {
 		out.line = *l
 	}
-	out.flows, out.rules = v.Dataplane.Flows(o), v.c.rules.lines(p.ID)
+	out.flows, out.rules = v.Dataplane.Flows(o), v.c.zones.rules.lines(p.ID)
 	return out
 }
 

@@ -14,7 +14,6 @@ package hybrid
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -42,7 +41,6 @@ type Room struct {
 	stale, members bool
 	checkAt        time.Time
 	retries        pace.Backoff[struct{}]
-	failure        string // of the last job; empty if it did not fail
 
 	seen     bool // the rules have been read
 	guarded  iptables.Parts
@@ -53,12 +51,18 @@ type Room struct {
 	leaving map[string]bool
 	prune   bool // the comparison under way deletes what belongs to no known port
 	pruned  bool
-	faults  []string
-	other   string // the program that shows rules of the agent in another back end
+	wrong   wrong
 	owed    []iptables.Connections
 	cleared bool
 	written uint64
 	drifted bool // the comparison under way is one that nothing but the time has called for
+}
+
+// wrong is what keeps rules from filtering.
+type wrong struct {
+	failure string // of the last job; empty if it did not fail
+	faults  []string
+	other   string // the program that shows rules of the agent in another back end
 }
 
 // phase is the job under way.
@@ -234,7 +238,7 @@ func (r *Room) Read(w *world.World, have iptables.State, other string, asked boo
 		return out
 	}
 	if asked {
-		r.other = other
+		r.wrong.other = other
 	}
 	r.seen, r.guarded = true, have.Guarded()
 	r.blame(&out, have.Unbridged)
@@ -274,15 +278,15 @@ func (r *Room) blame(out *Out, unbridged []string) {
 	if !r.clears {
 		faults = slices.Clone(unbridged)
 	}
-	if r.other != "" {
-		faults = append(faults, r.other+" shows rules of the agent too, and the kernel asks both: delete those that it shows")
+	if r.wrong.other != "" {
+		faults = append(faults, r.wrong.other+" shows rules of the agent too, and the kernel asks both: delete those that it shows")
 	}
 	for _, f := range faults {
-		if !slices.Contains(r.faults, f) {
+		if !slices.Contains(r.wrong.faults, f) {
 			out.log(slog.LevelError, "iptables rules do not filter as they should, new ports wait", "reason", f)
 		}
 	}
-	r.faults = faults
+	r.wrong.faults = faults
 }
 
 // Applied takes what became of rules to write.
@@ -314,9 +318,9 @@ func (r *Room) Applied(w *world.World, c *iptables.Changes, err error, now time.
 func (r *Room) finish(out *Out, w *world.World, c iptables.Changes, now time.Time) {
 	r.filter.Done(c, nil)
 	r.retries.Forget(struct{}{})
-	r.failure = ""
+	r.wrong.failure = ""
 	r.checkAt = now.Add(checkPause)
-	if len(r.faults) > 0 {
+	if len(r.wrong.faults) > 0 {
 		r.checkAt = now.Add(faultPause)
 	}
 	if r.clears {
@@ -327,7 +331,7 @@ func (r *Room) finish(out *Out, w *world.World, c iptables.Changes, now time.Tim
 		}
 		return
 	}
-	if len(r.faults) == 0 {
+	if len(r.wrong.faults) == 0 {
 		for _, id := range r.filter.Ports() {
 			if r.filter.Applied(id) {
 				r.admitted[id] = true
@@ -351,7 +355,7 @@ func (r *Room) Ended(n int, err error, now time.Time) (out Out) {
 	}
 	r.owed = nil
 	r.retries.Forget(struct{}{})
-	r.failure = ""
+	r.wrong.failure = ""
 	if n > 0 {
 		out.log(slog.LevelInfo, "tracked connections that no rule allows any more deleted", "connections", n)
 	}
@@ -359,7 +363,7 @@ func (r *Room) Ended(n int, err error, now time.Time) (out Out) {
 }
 
 func (r *Room) fail(out *Out, message string, err error, now time.Time) {
-	r.failure = err.Error()
+	r.wrong.failure = err.Error()
 	r.stale = true
 	wait := r.retries.Fail(struct{}{}, now)
 	out.log(slog.LevelWarn, message, "err", err, "after", wait)
@@ -370,48 +374,3 @@ func (r *Room) Abandoned(now time.Time) {
 	r.phase, r.stale = idle, true
 	r.retries.Fail(struct{}{}, now)
 }
-
-// Deadline returns the next time after now at which there may be a job, or zero.
-func (r *Room) Deadline(now time.Time) time.Time {
-	switch {
-	case r.phase != idle:
-		return time.Time{}
-	case r.retries.Waiting(struct{}{}, now):
-		return r.retries[struct{}{}].At
-	case r.cleared || !r.checkAt.After(now):
-		return time.Time{}
-	}
-	return r.checkAt
-}
-
-// Busy returns whether rules may not be as wanted yet.
-func (r *Room) Busy(w *world.World) bool {
-	if r.clears && (r.failure != "" || r.done(w)) {
-		return false
-	}
-	return r.phase != idle || r.stale || len(r.leaving)+len(r.owed) > 0
-}
-
-// Faults returns why rules do not filter as they should, and why ports have none, in sentences. Rules that could not be cleared away are none: they
-// filter beside flows.
-func (r *Room) Faults() []string {
-	if r.clears {
-		return nil
-	}
-	out := slices.Clone(r.faults)
-	if r.failure != "" {
-		out = append(out, "iptables: "+r.failure)
-	}
-	for _, id := range r.filter.Ports() {
-		if why := r.filter.Unfit(id); why != "" {
-			out = append(out, fmt.Sprintf("port %s does not have the iptables rules that it should have: %s", id, why))
-		}
-	}
-	return out
-}
-
-// Lines returns the rules in the chains of a port.
-func (r *Room) Lines(id string) []iptables.Line { return r.filter.Lines(id) }
-
-// Written returns how many lines have been written since the start.
-func (r *Room) Written() uint64 { return r.written }
