@@ -47,7 +47,7 @@ var watched = map[string]struct{ before, ceiling, target int }{
 	largestFile:      {590, maxLines, maxLines},
 	upwardReferences: {62, 0, 0},
 	// The target is of the features of then. Since: filters for hybrid ports 2,420, releases 17 to 29 and their brokers 1,150.
-	"lines of product code": {51064, 56800, 51064},
+	"lines of product code": {51064, 60100, 51064},
 }
 
 // root is the tree that is measured. Another one than this is only printed.
