@@ -94,6 +94,57 @@ func TestConnectionsAreOwed(t *testing.T) {
 	}
 }
 
+// plugged has a port p0 behind a Linux bridge, in a VLAN.
+func plugged(w *world.World, tag int) {
+	number := 1
+	w.Switch(&ovsdb.Batch{
+		Seq: 1, Kind: ovsdb.Initial, Bridges: []ovsdb.Diff[ovsdb.Bridge]{{New: &ovsdb.Bridge{UUID: "br", Name: "br-int", Ports: []ovsdb.UUID{"p"}}}},
+		Ports: []ovsdb.Diff[ovsdb.Port]{{New: &ovsdb.Port{UUID: "p", Name: "qvop0", Interfaces: []ovsdb.UUID{"i"}, Tag: &tag}}},
+		Interfaces: []ovsdb.Diff[ovsdb.Interface]{{New: &ovsdb.Interface{
+			UUID: "i", Name: "qvop0", OFPort: &number, ExternalIDs: map[string]string{"iface-id": "p0", "attached-mac": "fa:16:3e:00:00:01"},
+		}}},
+	})
+}
+
+// The rules of a port that leaves stay while it is in its VLAN, and with them what belongs to no known port.
+func TestRulesOutliveTheVLAN(t *testing.T) {
+	for _, c := range []struct {
+		tag  int
+		stay bool
+	}{{1, true}, {world.DeadVLAN, false}} {
+		w := world.New(world.Config{IntegrationBridge: "br-int", Filter: true, Hybrid: true})
+		plugged(w, c.tag)
+		w.Settle()
+		r := New(iptables.Config{}, false)
+		r.filter.Set(iptables.Port{ID: "p0", Kind: iptables.Filtered})
+		r.Port(w, "p0") // nothing is known of it any more
+		r.Next(w, noon, yes, never)
+		if r.filter.Has("p0") != c.stay || r.leaving["p0"] != c.stay {
+			t.Errorf("in VLAN %d: has rules %v, leaves %v", c.tag, r.filter.Has("p0"), r.leaving["p0"])
+		}
+		// Of a port in its network of which nothing was ever known the rules of an earlier run stay.
+		r = New(iptables.Config{}, false)
+		if r.Next(w, noon, yes, never); r.prune == c.stay {
+			t.Errorf("in VLAN %d: rules of no known port go: %v", c.tag, r.prune)
+		}
+	}
+}
+
+// Flows that filter a port stay until its rules are in place.
+func TestPortsThatFlowsFilter(t *testing.T) {
+	w := world.New(world.Config{IntegrationBridge: "br-int", Filter: true, Hybrid: true})
+	plugged(w, 1)
+	w.Settle()
+	r := New(iptables.Config{}, false)
+	if r.Inherit(w, map[string]bool{"p0": true}); r.Inherited(w) != 1 {
+		t.Errorf("%d ports", r.Inherited(w))
+	}
+	r.seen, r.admitted["p0"] = true, true
+	if r.guard(w, "p0"); r.Inherited(w) != 0 {
+		t.Errorf("%d ports, though the rules are in place", r.Inherited(w))
+	}
+}
+
 // Clearing begins only where a port has a Linux bridge and the bridge bears no mark; failures keep nobody from being in sync.
 func TestClearing(t *testing.T) {
 	w := world.New(world.Config{IntegrationBridge: "br-int", Filter: true, FilterTables: true})
@@ -101,12 +152,7 @@ func TestClearing(t *testing.T) {
 	if _, due := r.Next(w, noon, yes, always); due || r.Busy(w) {
 		t.Error("a host without ports is read")
 	}
-	one, tag := 1, 1
-	w.Switch(&ovsdb.Batch{
-		Seq: 1, Kind: ovsdb.Initial, Bridges: []ovsdb.Diff[ovsdb.Bridge]{{New: &ovsdb.Bridge{UUID: "br", Name: "br-int", Ports: []ovsdb.UUID{"p"}}}},
-		Ports:      []ovsdb.Diff[ovsdb.Port]{{New: &ovsdb.Port{UUID: "p", Name: "qvop0", Interfaces: []ovsdb.UUID{"i"}, Tag: &tag}}},
-		Interfaces: []ovsdb.Diff[ovsdb.Interface]{{New: &ovsdb.Interface{UUID: "i", Name: "qvop0", OFPort: &one, ExternalIDs: map[string]string{"iface-id": "p0", "attached-mac": "fa:16:3e:00:00:01"}}}},
-	})
+	plugged(w, 1)
 	w.Settle()
 	if job, due := r.Next(w, noon, yes, never); !due || !job.Read {
 		t.Fatalf("%+v", job)
