@@ -298,7 +298,6 @@ func (s *session) run(began time.Time) error {
 		if !closing {
 			err = s.apply(!announced)
 		}
-		s.rest()
 		s.applyMu.Unlock()
 		switch {
 		case err == nil && !announced && !closing:
@@ -318,6 +317,7 @@ func (s *session) run(began time.Time) error {
 			announced = announced && !lasting
 			retry.Reset(delay)
 		}
+		s.rest()
 		select {
 		case <-s.dead:
 			return s.err
