@@ -2,6 +2,8 @@
 
 package main
 
+import "strings"
+
 func groups() []item {
 	const section = "Security groups"
 	return []item{
@@ -62,7 +64,20 @@ func isolation() []item {
 			figure{name: "lost", pattern: `(\d+) of \d+ control frames lost`, take: sum, want: "= 0"},
 			figure{name: "stray", pattern: `entries at most, (\d+) on a port`, take: sum, want: "= 0"},
 			figure{name: "seed", pattern: `^SEED=(-?\d+) FRAMES`}),
+		live("e2e-hybrid", section, "make --no-print-directory e2e-hybrid", "e2e",
+			[]claim{{text: "VMs behind Linux bridges, filtered by iptables: rules and members that come and go, restart and `kill -9` with no rule written, drift, the Python agent and back, firewall_driver openvswitch and back", wanted: "0 failed, 0 lost, 0 passed", show: "{steps} steps, {failed} failed; {arrived} of {due} due packets arrived, {passed} of {forbidden} forbidden ones passed"}},
+			figure{name: "steps", pattern: `^(\d+) steps, \d+ failed`, want: ">= 16"},
+			figure{name: "failed", pattern: `^\d+ steps, (\d+) failed`, want: "= 0"},
+			figure{name: "due", pattern: stepRow(1), take: sum},
+			figure{name: "arrived", pattern: stepRow(2), take: sum},
+			figure{name: "forbidden", pattern: stepRow(3), take: sum, want: ">= 5000"},
+			figure{name: "passed", pattern: stepRow(4), take: sum, want: "= 0"}),
 	}
+}
+
+// stepRow is a column of the table that steps with packets leave: seconds, due and arrived, forbidden and arrived.
+func stepRow(column int) string {
+	return `^\S.*?\s{2,}[\d.]+\s+` + strings.Repeat(`\d+\s+`, column-1) + `(\d+)\s`
 }
 
 func services() []item {
