@@ -326,8 +326,8 @@ func closed(t failer, c *cloud, theirs map[of.Key]of.Entry) map[of.Key]of.Entry 
 		case f.Table == fwAcceptedNormal && f.Priority == 12:
 			put(f)
 			network, _ := f.Match.Lookup(regNetwork)
-			put(of.Flow{ // since 25
-				Table: f.Table, Priority: f.Priority, Cookie: Cookie, Match: of.Match{to, of.VLAN(uint16(network.Value.Lo))},
+			put(of.Flow{ // since 25, and here not for what ports of this host send
+				Table: f.Table, Priority: f.Priority, Cookie: Cookie, Match: of.Match{to, of.VLAN(uint16(network.Value.Lo)), of.Num(regNetwork, 0)},
 				Actions: append([]of.Action{of.PopVLAN{}}, f.Actions...),
 			})
 		default:
