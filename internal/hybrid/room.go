@@ -180,7 +180,7 @@ func (r *Room) Next(w *world.World, now time.Time, open func() bool, settled fun
 		r.prune = r.ready(w, settled) && open()
 	} else {
 		r.leave(w)
-		r.prune = open() && !r.strays(w)
+		r.prune = open() && !r.shutStrays(w)
 	}
 	switch {
 	case r.retries.Waiting(struct{}{}, now):
@@ -216,9 +216,9 @@ func (r *Room) leave(w *world.World) {
 	}
 }
 
-// strays returns whether ports are in their networks of which nothing is known that rules could be made of. Everything is known, so nothing will
-// come: they are taken out of their networks, and their rules go then.
-func (r *Room) strays(w *world.World) (found bool) {
+// shutStrays takes ports out of their networks of which nothing is known that rules could be made of, and returns whether there are some. Everything is
+// known, so nothing will come. Their rules go when they have left.
+func (r *Room) shutStrays(w *world.World) (found bool) {
 	for _, id := range w.PortIDs() {
 		if p := w.Port(id); w.Bridged(p) && w.InVLAN(p) && !r.filter.Has(id) {
 			found = true
