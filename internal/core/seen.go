@@ -316,6 +316,8 @@ func (s *seen) brokerEvent(e messaging.Event) (gap bool) {
 		s.log.repeat(slog.LevelWarn, "queue setup failed, retrying", "queue", e.Queue, "err", e.Err)
 	case messaging.Fallback:
 		s.log.repeat(slog.LevelWarn, "queue or exchange differs from the configuration, using it as it is", "name", e.Name, "reason", e.Reason)
+	case messaging.NoHub:
+		s.log.repeat(slog.LevelWarn, "the broker's user may not declare the shared exchange, binding the queue to every exchange", "exchange", e.Name, "reason", e.Reason)
 	case messaging.ReplyAbandoned:
 		s.log.Debug("RPC reply not delivered", "queue", e.Queue, "method", e.Method, "err", e.Err)
 	}

@@ -62,6 +62,9 @@ type SetupFailed struct {
 // Fallback says that an exchange or queue exists with another durability than configured, and was used as it is.
 type Fallback struct{ Name, Reason string }
 
+// NoHub says that the broker does not let the user declare the exchange that [Config].Hub asks for. The queue is bound to each exchange instead.
+type NoHub struct{ Name, Reason string }
+
 // Dropped says that an incoming message did not go to the handler because it could not be decoded, or was too large (Err is
 // a *[TooLargeError]). Whoever follows what a peer sends must take the latter for a [Gap]: it may have been any message.
 // A reply, which has no exchange, is dropped when it does not say which call it answers.
@@ -85,5 +88,6 @@ func (Unblocked) event()      {}
 func (Refused) event()        {}
 func (SetupFailed) event()    {}
 func (Fallback) event()       {}
+func (NoHub) event()          {}
 func (Dropped) event()        {}
 func (ReplyAbandoned) event() {}

@@ -114,7 +114,7 @@ func (s *session) withoutHub(e exchange, why error) {
 	c.layout.hubName = ""
 	c.mu.Unlock()
 	if had {
-		c.emit(Fallback{e.name, why.Error()})
+		c.emit(NoHub{e.name, why.Error()})
 	}
 }
 

@@ -144,7 +144,7 @@ func TestHubRefused(t *testing.T) {
 				t.Errorf("bound %v, want %v", q.bound, want)
 			}
 		})
-		if events := c.seenEvents(); !slices.Contains(events, "Fallback "+hub) {
+		if events := c.seenEvents(); !slices.Contains(events, "NoHub") {
 			t.Errorf("events %q", events)
 		}
 		cast(t, c, Target{Topic: "t", Fanout: true}, "all")
