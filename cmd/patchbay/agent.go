@@ -58,9 +58,12 @@ standard error.`,
 				fmt.Fprintln(cmd.OutOrStdout(), options.Program, version)
 				return nil
 			case err != nil:
-				return fmt.Errorf("the configuration cannot be used:\n%w", err)
+				return ended{agentFailed, fmt.Sprintf("the configuration cannot be used:\n%v", err)}
 			}
-			return runAgent(cmd.Context(), o)
+			if err := runAgent(cmd.Context(), o); err != nil {
+				return ended{agentFailed, err.Error()}
+			}
+			return nil
 		},
 	}
 }
