@@ -31,12 +31,13 @@ const commandsFile = "testdata/commands.txt"
 // words are the arguments that a command needs.
 var words = map[string][]string{
 	"agent": {"--config-file", "empty.conf"}, "config check": {"--config-file", "empty.conf"}, "plan": {"--config-file", "empty.conf"},
-	"explain": {"web"}, "flows": {"br-int"}, "group": {"default"}, "port": {"web"}, "trace": {"web", "10.0.0.9"}, "support-bundle": {"bundle.tar.gz"},
+	"capture": {"web"}, "explain": {"web"}, "flows": {"br-int"}, "group": {"default"}, "port": {"web"}, "trace": {"web", "10.0.0.9"}, "support-bundle": {"bundle.tar.gz"},
 }
 
 // wrong are values that a command does not take, besides -o xml.
 var wrong = map[string][][]string{
 	"agent":          {{"--config-file", "none.conf"}},
+	"capture":        {{"web", "tpc"}, {"--host", "x"}, {"--from-vm", "--to-vm"}, {"nobody"}},
 	"config check":   {{"--config-file", "none.conf"}},
 	"events":         {{"--last", "x"}, {"extra"}},
 	"explain":        {{"nobody"}, {"table=0,prioriti=2,actions=drop"}},

@@ -47,7 +47,7 @@ func newRootCommand() *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.AddCommand(newAgentCommand(), newConfigCommand(), newFlowsCommand(), newMapCommand())
-	root.AddCommand(newTraceCommand(), newExplainCommand())
+	root.AddCommand(newTraceCommand(), newExplainCommand(), newCaptureCommand())
 	root.AddCommand(newPlanCommand(), newVersionCommand())
 	root.Flags().Bool("version", false, "print the version") // without the short -v, which means verbose everywhere
 	root.AddCommand(newShowCommands()...)

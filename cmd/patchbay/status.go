@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -198,10 +199,15 @@ func states(counts map[string]int) string {
 		return "none"
 	}
 	parts := make([]string, 0, len(counts))
-	for _, s := range slices.SortedFunc(maps.Keys(counts), func(a, b string) int { return counts[b] - counts[a] }) {
+	for _, s := range sortedByCount(counts) {
 		parts = append(parts, fmt.Sprintf("%d %s", counts[s], s))
 	}
 	return strings.Join(parts, ", ")
+}
+
+// sortedByCount returns the words, the most frequent first.
+func sortedByCount(counts map[string]int) []string {
+	return slices.SortedFunc(maps.Keys(counts), func(a, b string) int { return cmp.Or(counts[b]-counts[a], strings.Compare(a, b)) })
 }
 
 // ago is a duration that fits a table: 3 d 4 h, 12 min, 5 s, 80 ms.
