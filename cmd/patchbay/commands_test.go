@@ -41,6 +41,7 @@ var wrong = map[string][][]string{
 	"config check":   {{"--config-file", "none.conf"}},
 	"events":         {{"--last", "x"}, {"extra"}},
 	"explain":        {{"nobody"}, {"table=0,prioriti=2,actions=drop"}},
+	"fleet switch":   {{"--hosts", "empty.conf"}, {"--hosts", "none.conf"}, {"--hosts", "empty.conf", "--connect", "ssh"}},
 	"flows":          {{"--kind", "it"}, {"--table", "TRANSIENTE", "--owner"}, {"br-in"}},
 	"group":          {{"nobody"}},
 	"health":         {{"--timeout", "soon"}},
@@ -152,7 +153,7 @@ func (c *commandTable) command(name string, cmd *cobra.Command, socket string) {
 	help, status := run(c.t, append(strings.Fields(name), "--help")...)
 	c.write(name+" --help", strings.SplitN(help, "\n", 2)[0], status)
 	asks := cmd.Flags().Lookup("socket") != nil
-	if cmd.Flags().Lookup("output") != nil || name == "config check" { // whose flags are among the agent's
+	if cmd.Flags().Lookup("output") != nil && !strings.HasPrefix(name, "fleet") || name == "config check" { // whose flags are among the agent's
 		c.formats(with, socket)
 		c.row(with("-o", "jsno")...)
 	}
