@@ -125,7 +125,7 @@ func TestLeastPrivilege(t *testing.T) {
 		reach(t, l, h, lab.Port{NetworkID: network.ID, Name: "one"}, far)
 		askAgent(t, h, dir)
 		plan(t, h, dir, service.caps, "nothing would change", 0)
-		plan(t, h, dir, group.caps, "permission denied", 1)
+		plan(t, h, dir, group.caps, "permission denied", 4)
 		stop(t)
 	})
 	t.Run("without CAP_DAC_OVERRIDE the switch is closed", func(t *testing.T) {

@@ -215,7 +215,7 @@ func (x *onCall) fault(a ailment) {
 		if a.cold != nil {
 			asked = a.cold
 		}
-		said := x.says(asked, 2, a.says)
+		said := x.says(asked, 1, a.says)
 		x.reality(a, false)
 		if out, _ := x.patchbay(1, append(asked, "--json")...); !strings.Contains(out, `"cause": "`+a.cause+`"`) {
 			t.Errorf("the cause is not %s:\n%s", a.cause, out)

@@ -55,7 +55,7 @@ func TestPlan(t *testing.T) {
 
 	var printed *dry.Plan
 	if !t.Run("nothing changes beside the Python agent", func(t *testing.T) {
-		x.unchanged(t, h, func() { printed = x.plan(t, h, 2) })
+		x.unchanged(t, h, func() { printed = x.plan(t, h, 1) })
 	}) || printed == nil {
 		t.FailNow()
 	}
@@ -77,7 +77,7 @@ func TestPlan(t *testing.T) {
 	t.Run("a host without an agent", func(t *testing.T) {
 		h := x.l.Host(3)
 		before := x.look(t, h)
-		printed := x.plan(t, h, 2)
+		printed := x.plan(t, h, 1)
 		if err := h.StartAgent(ctx, lab.Patchbay); err != nil {
 			t.Fatal(err)
 		}

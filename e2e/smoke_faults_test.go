@@ -45,6 +45,29 @@ func (x *smoke) restarted(t *testing.T) {
 	}
 }
 
+// captured has `patchbay capture` show what a VM and a trunk's sub-port send, and what becomes of it: packets that arrive elsewhere, and
+// forged ones that do not.
+func (x *smoke) captured(t *testing.T) {
+	for _, c := range []struct {
+		vm   *vm
+		want []string
+	}{
+		{x.near, []string{"leaves: to ", "dropped: port near sends under 192.168.100.98, which port security does not let it", " dropped: "}},
+		{x.sub, []string{"from the VM", ", VLAN "}},
+	} {
+		var out string
+		var status int
+		x.during(t, lossless, func() {
+			out, status = x.runPatchbay(t, c.vm.host, "capture", c.vm.PortID, "--from-vm", "--time", "2s")
+		}, append(x.trunkLanes(), x.door())...)
+		for _, want := range c.want {
+			if status != 0 || !strings.Contains(out, want) {
+				t.Errorf("capture of %s: status %d, no %q in\n%s", c.vm.name, status, want, out[:min(len(out), 4000)])
+			}
+		}
+	}
+}
+
 // inSync waits until both agents say that all is in place.
 func (x *smoke) inSync(t *testing.T) {
 	t.Helper()

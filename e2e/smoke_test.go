@@ -40,6 +40,7 @@ func TestSmoke(t *testing.T) {
 	x.step(t, "rule opened again", x.opens)
 	x.step(t, "trunk: parent and sub-port", func(t *testing.T) { x.traffic(t, lossless, second, x.trunkLanes()...) })
 	x.step(t, "VLAN network: filtered port", func(t *testing.T) { x.traffic(t, lossless, second, x.vlanLanes()...) })
+	x.step(t, "packets captured, with what becomes of them", x.captured)
 	x.step(t, "agents restarted", x.restarted)
 	x.step(t, "ovs-vswitchd killed -9", x.switchDies)
 	x.step(t, "flow deleted", func(t *testing.T) { x.tampered(t, "deleted") })

@@ -54,10 +54,10 @@ func serveAdmin(ctx context.Context, src inspect.Source, o *options.Options, cur
 	return wg.Wait
 }
 
-// maskedConfig is the effective configuration as `config check --json` prints it.
+// maskedConfig is the effective configuration as `config check -o json` prints it.
 func maskedConfig(o *options.Options) ([]byte, error) {
 	var b bytes.Buffer
-	if err := writeReportJSON(&b, o.Effective(), checkFlags{}); err != nil {
+	if err := writeJSON(&b, documentOf(o.Effective(), checkFlags{})); err != nil {
 		return nil, fmt.Errorf("printing the configuration: %w", err)
 	}
 	return b.Bytes(), nil

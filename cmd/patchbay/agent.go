@@ -58,9 +58,12 @@ standard error.`,
 				fmt.Fprintln(cmd.OutOrStdout(), options.Program, version)
 				return nil
 			case err != nil:
-				return fmt.Errorf("the configuration cannot be used:\n%w", err)
+				return ended{agentFailed, fmt.Sprintf("the configuration cannot be used:\n%v", err)}
 			}
-			return runAgent(cmd.Context(), o)
+			if err := runAgent(cmd.Context(), o); err != nil {
+				return ended{agentFailed, err.Error()}
+			}
+			return nil
 		},
 	}
 }
@@ -225,11 +228,20 @@ func isSet(o *options.Options, group, name string) bool {
 	return err == nil && v.Origin().Kind != config.FromDefault
 }
 
+// reported is the state report as far as the options say, with the version where they ask for it.
+func reported(ctx context.Context, o *options.Options) neutron.Configurations {
+	c := agent.Configurations(ctx, o)
+	if o.Patchbay.ReportVersion {
+		c.Patchbay = version
+	}
+	return c
+}
+
 // agentConfig is the agent's configuration as far as it follows from the options.
 func agentConfig(ctx context.Context, o *options.Options) agent.Config {
 	return agent.Config{
 		Host:           o.Default.Host,
-		Configurations: agent.Configurations(ctx, o),
+		Configurations: reported(ctx, o),
 		ReportInterval: o.Agent.ReportInterval,
 		PortsPerReport: o.Default.RPCResourcesProcessingStep,
 		World:          worldConfig(o),

@@ -116,3 +116,12 @@ func optionsOf(t *testing.T, text string) *options.Options {
 	}
 	return o
 }
+
+// Neutron's API shows which agents are Patchbay where the operator wants it to, and nowhere else: the report is the Python agent's.
+func TestVersionIsReportedOnRequest(t *testing.T) {
+	for text, want := range map[string]string{"": "", "[patchbay]\nreport_version = true\n": version} {
+		if got := reported(t.Context(), optionsOf(t, text)); got.Patchbay != want {
+			t.Errorf("%q: %q, want %q", text, got.Patchbay, want)
+		}
+	}
+}

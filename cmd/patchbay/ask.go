@@ -4,8 +4,6 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
-	"io"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -20,13 +18,13 @@ const socketVariable = "PATCHBAY_SOCKET"
 // askFlags are the flags of every command that asks the running agent.
 type askFlags struct {
 	Socket string
-	JSON   bool
+	Output format
 }
 
-// add declares them.
-func (f *askFlags) add(cmd *cobra.Command) {
+// add declares them. More are the formats that the command has besides JSON and YAML.
+func (f *askFlags) add(cmd *cobra.Command, more ...string) {
 	f.addSocket(cmd)
-	cmd.Flags().BoolVar(&f.JSON, "json", false, "print JSON")
+	f.Output.add(cmd, more...)
 }
 
 // addSocket declares the one of commands that print no documents.
@@ -61,18 +59,3 @@ func chooseSocket(configured string, exists func(string) bool, running func() st
 
 // defaultSocket is that of an agent without configuration.
 const defaultSocket = "/var/lib/neutron/patchbay.sock"
-
-// writeJSON prints a document for programs.
-func writeJSON(w io.Writer, doc any) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	return enc.Encode(doc)
-}
-
-// writeLine prints a document on one line.
-func writeLine(w io.Writer, doc any) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	return enc.Encode(doc)
-}

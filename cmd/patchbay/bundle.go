@@ -38,9 +38,9 @@ a key. Names, addresses and ids stay. The file missing.txt in the archive lists 
 
 Exit status:
   0  the archive is complete
-  1  the archive cannot be written
-  2  the archive is written, but parts are missing`,
-		Args: cobra.MaximumNArgs(1),
+  1  the archive is written, but parts are missing
+  4  the archive cannot be written`,
+		Args: argumentsOf(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			now := time.Now()
 			host, _ := os.Hostname() // only for the name of the file
@@ -59,12 +59,12 @@ Exit status:
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s\n", name)
 			if len(b.missing) > 0 {
-				return checkFailure{2, plural(len(b.missing), "part") + " missing; missing.txt in the archive says which and why"}
+				return ended{exitFinding, plural(len(b.missing), "part") + " missing; missing.txt in the archive says which and why"}
 			}
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&f.Socket, "socket", "", "socket of the agent")
+	f.addSocket(cmd)
 	return cmd
 }
 

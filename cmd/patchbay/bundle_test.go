@@ -94,7 +94,7 @@ func TestBundleHasNoSecrets(t *testing.T) {
 	if !strings.Contains(files["patchbay/log.txt"], "port 4f1c is up") || !strings.Contains(files["patchbay/ports.json"], "10.1.0.5") {
 		t.Error("what matters is gone")
 	}
-	if _, status := run(t, "support-bundle", "--socket", socket, path); status != 1 {
+	if _, status := run(t, "support-bundle", "--socket", socket, path); status != exitFailed {
 		t.Error("an archive was overwritten")
 	}
 }
@@ -104,7 +104,7 @@ func TestBundleWithoutAnAgent(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "b.tar.gz")
 	out, status := run(t, "support-bundle", "--socket", filepath.Join(t.TempDir(), "none"), path)
 	files := unpack(t, path)
-	if status != 2 || !strings.Contains(files["patchbay/missing.txt"], "ports.json: no agent answers") || files["patchbay/versions.txt"] == "" {
+	if status != exitFinding || !strings.Contains(files["patchbay/missing.txt"], "ports.json: no agent answers") || files["patchbay/versions.txt"] == "" {
 		t.Errorf("status %d\n%s\n%v", status, out, files)
 	}
 }

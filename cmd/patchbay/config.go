@@ -20,7 +20,7 @@ func newConfigCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "Check or show the configuration",
-		Args:  cobra.NoArgs,
+		Args:  argumentsOf(0, 0),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newConfigCheckCommand(), newConfigShowCommand())
@@ -31,7 +31,7 @@ func newConfigCommand() *cobra.Command {
 // command line is read as the agent would read it, in order, which is why cobra
 // does not parse it.
 type checkFlags struct {
-	JSON    bool
+	Output  format
 	Changed bool
 	Verbose bool
 	Strict  bool
@@ -44,27 +44,26 @@ Give the same arguments as in the agent's unit file. Without --config-file the
 agent's default places are searched. Secrets are masked.
 
 Usage:
-  patchbay config check [--changed] [--json] [--verbose] [--strict] [agent options]
+  patchbay config check [--changed] [-o json|yaml] [--verbose] [--strict] [agent options]
 
 Flags of this command:
-  --changed     show only values that are set somewhere
-  --json        print one JSON object
-  --strict      end with status 3 when there are warnings
-  -v, --verbose show notes too: settings without effect, and settings of other programs
-  -h, --help    this text
+  --changed            show only values that are set somewhere
+  -o, --output FORMAT  print one document: json or yaml; --json is the same as -o json
+  --strict             end with status 1 also when there are only warnings
+  -v, --verbose        show notes too: settings without effect, and settings of other programs
+  -h, --help           this text
 
 Exit status:
   0  the agent would start; there may be warnings
-  1  the agent would not start
+  1  the agent would not start, or there are warnings and --strict was given
   2  the command line cannot be understood
-  3  the agent would start, but there are warnings and --strict was given
 
 Options of the agent:
 `
 
 func newConfigCheckCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:                   "check [--changed] [--json] [--verbose] [--strict] [agent options]",
+		Use:                   "check [--changed] [-o json|yaml] [--verbose] [--strict] [agent options]",
 		Short:                 "Check configuration files and show the effective values with file and line",
 		DisableFlagParsing:    true,
 		DisableFlagsInUseLine: true,
@@ -83,20 +82,14 @@ func newConfigCheckCommand() *cobra.Command {
 	return cmd
 }
 
-// checkFailure ends the command with a status of its own.
-type checkFailure struct {
-	status int
-	text   string
-}
-
-func (e checkFailure) Error() string   { return e.text }
-func (e checkFailure) ExitStatus() int { return e.status }
-
 func runConfigCheck(cmd *cobra.Command, args, env []string) error {
 	if slices.Contains(args, "--help") || slices.Contains(args, "-h") {
 		return cmd.Help() // even beside a file that cannot be read
 	}
-	flags, rest := splitCheckFlags(args)
+	flags, rest, err := splitCheckFlags(args)
+	if err != nil {
+		return usage{err}
+	}
 	report, err := options.Check(rest, env)
 	switch {
 	case errors.Is(err, config.ErrHelp): // abbreviated
@@ -108,8 +101,8 @@ func runConfigCheck(cmd *cobra.Command, args, env []string) error {
 		return err
 	}
 	checkTransportURL(report)
-	if flags.JSON {
-		err = writeReportJSON(cmd.OutOrStdout(), report, flags)
+	if flags.Output.forPrograms() {
+		err = flags.Output.write(cmd.OutOrStdout(), documentOf(report, flags))
 	} else {
 		err = writeReport(cmd.OutOrStdout(), report, flags)
 	}
@@ -141,13 +134,15 @@ func checkTransportURL(report *options.Report) {
 }
 
 // splitCheckFlags takes the command's own flags out of the agent's arguments.
-func splitCheckFlags(args []string) (checkFlags, []string) {
+func splitCheckFlags(args []string) (checkFlags, []string, error) {
 	var flags checkFlags
+	args, err := flags.Output.take(args)
+	if err != nil {
+		return flags, nil, err
+	}
 	var rest []string
 	for _, a := range args {
 		switch a {
-		case "--json":
-			flags.JSON = true
 		case "--changed":
 			flags.Changed = true
 		case "--verbose", "-v":
@@ -158,7 +153,7 @@ func splitCheckFlags(args []string) (checkFlags, []string) {
 			rest = append(rest, a)
 		}
 	}
-	return flags, rest
+	return flags, rest, nil
 }
 
 // verdict is the exit status, with a sentence for the error output.
@@ -166,11 +161,11 @@ func verdict(report *options.Report, flags checkFlags) error {
 	fatal, warnings := report.Count(options.Fatal), report.Count(options.Warning)
 	switch {
 	case usageFault(report):
-		return checkFailure{2, "the command line cannot be understood; see patchbay config check --help"}
+		return usage{errors.New("the command line cannot be understood")}
 	case fatal > 0:
-		return checkFailure{1, "the agent would not start with this configuration: " + plural(fatal, "error")}
+		return ended{exitFinding, "the agent would not start with this configuration: " + plural(fatal, "error")}
 	case warnings > 0 && flags.Strict:
-		return checkFailure{3, plural(warnings, "warning") + ", and --strict was given"}
+		return ended{exitFinding, plural(warnings, "warning") + ", and --strict was given"}
 	}
 	return nil
 }
@@ -204,9 +199,9 @@ func completeConfigCheck(_ *cobra.Command, args []string, toComplete string) ([]
 		"--config-file\tconfiguration file; may be given several times, a later file wins",
 		"--config-dir\tdirectory whose *.conf files are read in the order of their names",
 		"--changed\tshow only values that are set somewhere",
-		"--json\tprint one JSON object",
+		"--output\tprint one document: json or yaml",
 		"--verbose\tshow notes too",
-		"--strict\tend with status 3 when there are warnings",
+		"--strict\tend with status 1 also when there are only warnings",
 		"--help\texplain the command",
 	}
 	candidates = slices.DeleteFunc(candidates, func(c string) bool { return !strings.HasPrefix(c, toComplete) })

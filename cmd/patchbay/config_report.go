@@ -4,7 +4,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -174,7 +173,8 @@ func originJSON(o config.Origin) jsonOrigin {
 	return jsonOrigin{Kind: kind, File: o.File, Line: o.Line, Name: o.Name}
 }
 
-func writeReportJSON(w io.Writer, r *options.Report, flags checkFlags) error {
+// documentOf returns what programs get of a report.
+func documentOf(r *options.Report, flags checkFlags) jsonReport {
 	out := jsonReport{
 		Files: append([]string{}, r.Files...), Errors: r.Count(options.Fatal), Warnings: r.Count(options.Warning),
 		Findings: []jsonFinding{}, Options: []jsonOption{},
@@ -196,8 +196,5 @@ func writeReportJSON(w io.Writer, r *options.Report, flags checkFlags) error {
 			Origin: originJSON(s.Origin()), Support: s.Support.String(),
 		})
 	}
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	return enc.Encode(out)
+	return out
 }

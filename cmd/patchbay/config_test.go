@@ -96,8 +96,8 @@ func TestConfigCheckStatus(t *testing.T) {
 		{"fine", fine, nil, 0},
 		{"fine and strict", fine, []string{"--strict"}, 0},
 		{"warnings", fine + "[ovs]\nlocl_ip = ::1\n", nil, 0},
-		{"warnings and strict", fine + "[ovs]\nlocl_ip = ::1\n", []string{"--strict"}, 3},
-		{"old name and strict", fine + "[DEFAULT]\nlogdir = /x\n", []string{"--strict"}, 3},
+		{"warnings and strict", fine + "[ovs]\nlocl_ip = ::1\n", []string{"--strict"}, exitFinding},
+		{"old name and strict", fine + "[DEFAULT]\nlogdir = /x\n", []string{"--strict"}, exitFinding},
 		{"notes and strict", fine + "[agent]\nroot_helper = x\n[database]\nconnection = x\n", []string{"--strict"}, 0},
 		{"error", fine + "[ovs]\nlocal_ip = x\n", nil, 1},
 		{"error and strict", fine + "[ovs]\nlocal_ip = x\nlocl_ip = x\n", []string{"--strict", "--json"}, 1},
@@ -106,6 +106,7 @@ func TestConfigCheckStatus(t *testing.T) {
 		{"bad query", fine + "[DEFAULT]\ntransport_url = rabbit://h/?sll=1\n", nil, 1},
 		{"good query", fine + "[DEFAULT]\ntransport_url = rabbit://h/?ssl=1\n", nil, 0},
 		{"usage", fine, []string{"--no-such-option"}, 2},
+		{"no such format", fine, []string{"-o", "xml"}, 2},
 		{"help", "broken", []string{"--help"}, 0},
 	} {
 		args := append(test.args, writeConfig(t, test.text)...)

@@ -30,7 +30,7 @@ PORT is an id, the beginning of it, a name, an interface or an address. FLOW is
 written as ovs-ofctl shows it; a whole line of it may be pasted.`,
 		Example: `  patchbay explain web-1
   patchbay explain 'table=82,priority=77,ct_state=+new-est,tcp,reg5=0x7,tp_dst=22'`,
-		Args:              cobra.ExactArgs(1),
+		Args:              argumentsOf(1, 1),
 		ValidArgsFunction: completePorts,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return runExplain(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0], f)
@@ -55,10 +55,10 @@ func runExplain(ctx context.Context, out, errs io.Writer, ref string, f explainF
 		x, err = h.ExplainPort(ref)
 	}
 	if err != nil {
-		return err
+		return ended{exitFinding, err.Error()}
 	}
-	if f.JSON {
-		return writeJSON(out, x)
+	if f.Output.forPrograms() {
+		return f.Output.write(out, x)
 	}
 	_, err = fmt.Fprint(out, x)
 	return err

@@ -4,14 +4,17 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"maps"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -29,10 +32,9 @@ type flowsFlags struct {
 	Tables []string
 	Port   string
 	Text   string
-	JSON   bool
 	Watch  bool
 	Why    bool
-	Socket string
+	askFlags
 }
 
 func newFlowsCommand() *cobra.Command {
@@ -49,16 +51,15 @@ With --owner the command asks the running agent instead: the owner and reason of
 missing, different, stale or foreign.`,
 		Example: `  patchbay flows br-int
   patchbay flows br-int --table RULES_INGRESS --port tap1234abcd-56
-  patchbay flows br-tun --table 20 --json
+  patchbay flows br-tun --table 20 -o json
   patchbay flows br-int --watch
   patchbay flows br-int --owner --text missing`,
-		Args: cobra.ExactArgs(1),
+		Args: argumentsOf(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
 			if f.Why {
-				ask := askFlags{Socket: f.Socket}
-				return runWhy(ctx, cmd.OutOrStdout(), ask.client(), args[0], f)
+				return runWhy(ctx, cmd.OutOrStdout(), f.client(), args[0], f)
 			}
 			f.Notes = cmd.ErrOrStderr()
 			return runFlows(ctx, cmd.OutOrStdout(), args[0], f)
@@ -70,11 +71,10 @@ missing, different, stale or foreign.`,
 	fl.StringSliceVarP(&f.Tables, "table", "t", nil, "only these tables, by number or name")
 	fl.StringVarP(&f.Port, "port", "p", "", "only flows that concern this port, by number or name")
 	fl.StringVarP(&f.Text, "text", "x", "", "only flows whose text contains this")
-	fl.BoolVar(&f.JSON, "json", false, "print JSON: an array, or with --watch one object a line")
 	fl.BoolVar(&f.Why, "owner", false, "ask the agent for the owner, reason and state of each flow")
 	fl.BoolVar(&f.Why, "why", false, "")
 	_ = fl.MarkHidden("why") // its former name
-	fl.StringVar(&f.Socket, "socket", "", "socket of the agent, for --owner")
+	f.askFlags.add(cmd)
 	fl.BoolVarP(&f.Watch, "watch", "w", false, "show changes as they happen; with Open vSwitch before 3.0 by comparing flows every second")
 	return cmd
 }
@@ -83,7 +83,7 @@ missing, different, stale or foreign.`,
 const flowTimeout = 20 * time.Second
 
 func runFlows(ctx context.Context, out io.Writer, bridge string, f flowsFlags) error {
-	v := flowView{out: out, notes: f.Notes, json: f.JSON, text: f.Text}
+	v := flowView{out: out, notes: f.Notes, output: f.Output, text: f.Text}
 	if v.notes == nil {
 		v.notes = io.Discard
 	}
@@ -96,7 +96,7 @@ func runFlows(ctx context.Context, out io.Writer, bridge string, f flowsFlags) e
 	}
 	c, err := openflow.Dial(ctx, target, openflow.Config{Timeout: flowTimeout})
 	if err != nil {
-		return err
+		return bridgeError(bridge, target, err)
 	}
 	defer func() { _ = c.Close() }()
 	if err := v.readPorts(ctx, c); err != nil {
@@ -118,11 +118,31 @@ func runFlows(ctx context.Context, out io.Writer, bridge string, f flowsFlags) e
 		return v.watch(ctx, c, list)
 	}
 	list = slices.DeleteFunc(list, func(l flowLine) bool { return !v.selects(&l) })
-	if v.json {
-		return v.writeJSON(list)
+	if v.output.forPrograms() {
+		return v.writeDocument(list)
 	}
 	v.write(bridge, list)
 	return nil
+}
+
+// bridgeError says what it means that a bridge's management socket cannot be used.
+func bridgeError(bridge, target string, err error) error {
+	socket := strings.TrimPrefix(target, "unix:")
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("you may not use %s; become root", socket)
+	case !errors.Is(err, fs.ErrNotExist) || socket != strings.TrimPrefix(openflow.MgmtSocket(bridge), "unix:"):
+		return err
+	}
+	var names []string
+	found, _ := filepath.Glob(filepath.Join(filepath.Dir(socket), "*.mgmt")) // the pattern is a good one
+	for _, path := range found {
+		names = append(names, strings.TrimSuffix(filepath.Base(path), ".mgmt"))
+	}
+	if len(names) == 0 {
+		return fmt.Errorf("there is no socket of a bridge in %s; ovs-vswitchd is not running, or its run directory is another ($OVS_RUNDIR)", filepath.Dir(socket))
+	}
+	return ended{exitFinding, fmt.Sprintf("there is no bridge %s, only %s%s", bridge, strings.Join(names, ", "), meant(bridge, names))}
 }
 
 // name decides whose table names are used: those of a kind, or by the bridge.
@@ -133,7 +153,7 @@ func (v *flowView) name(bridge, kind string) error {
 	}
 	var ok bool
 	if v.kind, ok = tables.ParseKind(kind); !ok {
-		return fmt.Errorf("--kind %q is none of int, int21, tun, phys", kind)
+		return usage{fmt.Errorf("--kind %q: %w", kind, oneOf(kind, []string{"int", "int21", "tun", "phys"}))}
 	}
 	return nil
 }
@@ -158,7 +178,7 @@ func (v *flowView) table(s string) (uint8, error) {
 	if n, ok := v.kind.Number(s); ok {
 		return n, nil
 	}
-	return 0, fmt.Errorf("--table %q is no number and no table of this kind of bridge", s)
+	return 0, usage{fmt.Errorf("--table %q is no number, and no table of this kind of bridge; patchbay flows without --table prints their names", s)}
 }
 
 // choose shows only the tables given by number or name, if any are.
@@ -183,7 +203,7 @@ func (v *flowView) portNumber(s string) (uint32, error) {
 	if n, err := strconv.ParseUint(s, 10, 32); err == nil {
 		return uint32(n), nil
 	}
-	return 0, fmt.Errorf("--port %q: the bridge has no such port", s)
+	return 0, usage{fmt.Errorf("--port %q: the bridge has no such port%s", s, meant(s, slices.Collect(maps.Values(v.ports))))}
 }
 
 // read returns all flows in the order of the pipeline. With refine it finds out which release's tables they use.
@@ -309,8 +329,8 @@ func (v *flowView) event(ev openflow.Event, now time.Time) error {
 				continue
 			}
 			l.Event, l.Time = u.Event.String(), now.Format(time.RFC3339Nano)
-			if v.json {
-				if err := json.NewEncoder(v.out).Encode(v.jsonLine(l)); err != nil {
+			if v.output.forPrograms() {
+				if err := v.output.writeNext(v.out, v.named(l)); err != nil {
 					return err
 				}
 				continue

@@ -106,7 +106,7 @@ func TestFlowsSelect(t *testing.T) {
 func TestFlowsJSON(t *testing.T) {
 	var out bytes.Buffer
 	v := newView(&out)
-	if err := v.writeJSON(viewLines(t, v)); err != nil {
+	if err := v.writeDocument(viewLines(t, v)); err != nil {
 		t.Fatal(err)
 	}
 	var list []flowLine
@@ -117,7 +117,7 @@ func TestFlowsJSON(t *testing.T) {
 		t.Errorf("%s", out.String())
 	}
 	out.Reset()
-	if err := v.writeJSON(nil); err != nil || strings.TrimSpace(out.String()) != "[]" {
+	if err := v.writeDocument(nil); err != nil || strings.TrimSpace(out.String()) != "[]" {
 		t.Errorf("%q %v", out.String(), err)
 	}
 }

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"regexp"
@@ -21,7 +20,7 @@ import (
 type flowView struct {
 	out    io.Writer
 	notes  io.Writer // for what is not part of the answer
-	json   bool
+	output format
 	kind   tables.Kind
 	tables []uint8
 	port   uint32 // 0 for all
@@ -129,21 +128,21 @@ func (v *flowView) annotate(s string) string {
 	})
 }
 
-func (v *flowView) jsonLine(l flowLine) flowLine {
+// named adds the name of the flow's table.
+func (v *flowView) named(l flowLine) flowLine {
 	l.TableName = v.kind.Name(l.Table)
 	return l
 }
 
-func (v *flowView) writeJSON(list []flowLine) error {
+// writeDocument prints flows for programs.
+func (v *flowView) writeDocument(list []flowLine) error {
 	for i := range list {
-		list[i] = v.jsonLine(list[i])
+		list[i] = v.named(list[i])
 	}
 	if list == nil {
 		list = []flowLine{}
 	}
-	enc := json.NewEncoder(v.out)
-	enc.SetIndent("", "  ")
-	return enc.Encode(list)
+	return v.output.write(v.out, list)
 }
 
 // write prints flows by table.

@@ -31,19 +31,19 @@ Exit status:
   0  healthy
   1  not healthy, or no agent answers`,
 		Example: "  patchbay health\n  patchbay health --live",
-		Args:    cobra.NoArgs,
+		Args:    argumentsOf(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
 			s, err := f.client().Status(ctx)
 			if err != nil {
 				fmt.Fprintln(cmd.OutOrStdout(), "not healthy:", strings.ReplaceAll(err.Error(), "\n", " "))
-				return quiet{1}
+				return ended{status: exitFinding}
 			}
 			ok, why := healthy(&s, live)
 			fmt.Fprintln(cmd.OutOrStdout(), why)
 			if !ok {
-				return quiet{1}
+				return ended{status: exitFinding}
 			}
 			return nil
 		},

@@ -7,8 +7,6 @@
 package main
 
 import (
-	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 
@@ -35,16 +33,9 @@ func execute() int {
 	if filepath.Base(os.Args[0]) == daemonName || privilegedFile() {
 		args = append([]string{"agent"}, args...)
 	}
-	root.SetArgs(args)
 	root.SetOut(&plain{to: os.Stdout})
 	root.SetErr(&plain{to: os.Stderr})
-	if err := root.Execute(); err != nil {
-		if text := err.Error(); text != "" {
-			fmt.Fprintln(root.ErrOrStderr(), "patchbay:", text)
-		}
-		return exitStatus(err)
-	}
-	return 0
+	return runCommand(root, args)
 }
 
 func newRootCommand() *cobra.Command {
@@ -56,17 +47,9 @@ func newRootCommand() *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.AddCommand(newAgentCommand(), newConfigCommand(), newFlowsCommand(), newMapCommand())
-	root.AddCommand(newTraceCommand(), newExplainCommand())
-	root.AddCommand(newPlanCommand())
+	root.AddCommand(newTraceCommand(), newExplainCommand(), newCaptureCommand())
+	root.AddCommand(newPlanCommand(), newFleetCommand(), newVersionCommand())
+	root.Flags().Bool("version", false, "print the version") // without the short -v, which means verbose everywhere
 	root.AddCommand(newShowCommands()...)
 	return root
-}
-
-// exitStatus is the status with which the process ends for an error: the one that the error asks for, or 1.
-func exitStatus(err error) int {
-	var status interface{ ExitStatus() int }
-	if errors.As(err, &status) {
-		return status.ExitStatus()
-	}
-	return 1
 }

@@ -19,7 +19,7 @@ func newManCommand() *cobra.Command {
 		Short:  "Write the manual pages into a directory",
 		Long:   "Write the manual pages of all commands into a directory. They are made from the commands themselves.",
 		Hidden: true, // for packagers
-		Args:   cobra.ExactArgs(1),
+		Args:   argumentsOf(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			root := cmd.Root()
 			root.InitDefaultHelpCmd()

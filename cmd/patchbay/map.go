@@ -31,22 +31,22 @@ func newMapCommand() *cobra.Command {
 networks that they reach, coloured by state, with counters and reasons on hover, and a list of problems.
 
 The page loads nothing, so it can be kept, sent and printed. It contains names of ports and addresses.`,
-		Example: `  patchbay map -o hv1.html
+		Example: `  patchbay map --file hv1.html
   ssh hv1 patchbay map >hv1.html`,
-		Args: cobra.NoArgs,
+		Args: argumentsOf(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return runMap(cmd.Context(), f.client(), file, cmd.OutOrStdout())
 		},
 	}
 	f.addSocket(cmd)
-	cmd.Flags().StringVarP(&file, "output", "o", "", "write to this file (default: standard output)")
+	cmd.Flags().StringVar(&file, "file", "", "write to this file (default: standard output)")
 	return cmd
 }
 
 // runMap writes the page when it is complete, so that an agent which does not answer leaves an older file as it is.
 func runMap(ctx context.Context, from inspect.Source, file string, out io.Writer) error {
 	if file == "" && isTerminal(out) {
-		return errors.New("the page is for a browser, not for a terminal: give -o FILE")
+		return usage{errors.New("the page is for a browser, not for a terminal: give --file FILE")}
 	}
 	h, err := hostmap.Read(ctx, from, time.Now())
 	if err != nil {

@@ -49,7 +49,7 @@ func TestMap(t *testing.T) {
 	}
 
 	file := filepath.Join(t.TempDir(), "hv1.html")
-	if err := run("-o", file); err != nil {
+	if err := run("--file", file); err != nil {
 		t.Fatal(err)
 	}
 	kept, err := os.ReadFile(file)
@@ -66,11 +66,11 @@ func TestMap(t *testing.T) {
 		t.Error("the file, standard output and the agent's own page are not the same")
 	}
 
-	if err := run("-o", filepath.Join(t.TempDir(), "no", "such", "place")); !errors.Is(err, os.ErrNotExist) {
+	if err := run("--file", filepath.Join(t.TempDir(), "no", "such", "place")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a file that cannot be written: %v", err)
 	}
 	socket += "x"
-	if err := run("-o", file); !errors.Is(err, admin.ErrNoAgent) {
+	if err := run("--file", file); !errors.Is(err, admin.ErrNoAgent) {
 		t.Errorf("no agent: %v", err)
 	}
 	if again, err := os.ReadFile(file); err != nil || !bytes.Equal(again, kept) {

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -33,7 +32,7 @@ import (
 
 // planFlags are the flags of the command itself; the rest of its command line is the agent's.
 type planFlags struct {
-	JSON    bool
+	Output  format
 	All     bool
 	Offline bool
 	Timeout time.Duration
@@ -49,27 +48,28 @@ and forwarding entries from the switch, because neutron-server sends them only t
 that registers.
 
 Usage:
-  patchbay plan [--all] [--json] [--offline] [--timeout TIME] [agent options]
+  patchbay plan [--all] [-o json|yaml] [--offline] [--timeout TIME] [agent options]
 
 Flags of this command:
-  --all           show every flow, not only five of each table
-  --json          print one JSON object
-  --offline       ask no server: show what a start without a server would change, from
-                  the snapshot of an earlier run
-  --timeout TIME  give up after this time (default 1m)
-  -h, --help      this text
+  --all                show every flow, not only five of each table
+  -o, --output FORMAT  print one document: json or yaml; --json is the same as -o json
+  --offline            ask no server: show what a start without a server would change, from
+                       the snapshot of an earlier run
+  --timeout TIME       give up after this time (default 1m)
+  -h, --help           this text
 
 Exit status:
   0  nothing would change
-  1  the plan failed or is incomplete
-  2  something would change
+  1  something would change
+  2  the command line cannot be understood
+  4  the plan failed or is incomplete
 
 Options of the agent:
 `
 
 func newPlanCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:                   "plan [--all] [--json] [--offline] [--timeout TIME] [agent options]",
+		Use:                   "plan [--all] [-o json|yaml] [--offline] [--timeout TIME] [agent options]",
 		Short:                 "Show what starting the agent would change, and change nothing",
 		DisableFlagParsing:    true,
 		DisableFlagsInUseLine: true,
@@ -89,12 +89,14 @@ func newPlanCommand() *cobra.Command {
 // splitPlanFlags takes the command's own flags out of the agent's arguments.
 func splitPlanFlags(args []string) (planFlags, []string, error) {
 	f := planFlags{Timeout: time.Minute}
+	args, err := f.Output.take(args)
+	if err != nil {
+		return f, nil, err
+	}
 	var rest []string
 	for i := 0; i < len(args); i++ {
 		name, value, given := strings.Cut(args[i], "=")
 		switch {
-		case args[i] == "--json":
-			f.JSON = true
 		case args[i] == "--all":
 			f.All = true
 		case args[i] == "--offline":
@@ -123,7 +125,7 @@ func runPlan(cmd *cobra.Command, args, env []string) error {
 	}
 	flags, rest, err := splitPlanFlags(args)
 	if err != nil {
-		return err
+		return usage{err}
 	}
 	o, err := options.Load(rest, env)
 	switch {
@@ -133,6 +135,9 @@ func runPlan(cmd *cobra.Command, args, env []string) error {
 		fmt.Fprintln(cmd.OutOrStdout(), "patchbay", version)
 		return nil
 	case err != nil:
+		if report, _ := options.Check(rest, env); report != nil && usageFault(report) {
+			return usage{err}
+		}
 		return fmt.Errorf("the configuration cannot be used:\n%w", err)
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
@@ -143,11 +148,8 @@ func runPlan(cmd *cobra.Command, args, env []string) error {
 	if err != nil {
 		return err
 	}
-	if flags.JSON {
-		enc := json.NewEncoder(cmd.OutOrStdout())
-		enc.SetIndent("", "  ")
-		enc.SetEscapeHTML(false)
-		if err := enc.Encode(p); err != nil {
+	if flags.Output.forPrograms() {
+		if err := flags.Output.write(cmd.OutOrStdout(), p); err != nil {
 			return err
 		}
 	} else {
@@ -155,9 +157,9 @@ func runPlan(cmd *cobra.Command, args, env []string) error {
 	}
 	switch {
 	case !p.Complete:
-		return checkFailure{1, "the plan is not complete: " + strings.Join(p.Missing, "; ")}
+		return ended{exitFailed, "the plan is not complete: " + strings.Join(p.Missing, "; ")}
 	case !p.Empty():
-		return checkFailure{2, ""}
+		return ended{status: exitFinding}
 	}
 	return nil
 }

@@ -14,15 +14,15 @@ import (
 )
 
 func TestFlagsOfPlanStandBetweenTheAgents(t *testing.T) {
-	f, rest, err := splitPlanFlags([]string{"--config-file", "a", "--json", "--timeout", "5s", "--all", "--debug", "--offline"})
-	if err != nil || f != (planFlags{JSON: true, All: true, Offline: true, Timeout: 5 * time.Second}) ||
+	f, rest, err := splitPlanFlags([]string{"--config-file", "a", "-o", "yaml", "--timeout", "5s", "--all", "--debug", "--offline"})
+	if err != nil || f.Output.name != formatYAML || !f.All || !f.Offline || f.Timeout != 5*time.Second ||
 		!slices.Equal(rest, []string{"--config-file", "a", "--debug"}) {
 		t.Errorf("%+v %v %v", f, rest, err)
 	}
 	if f, _, err := splitPlanFlags([]string{"--timeout=2m"}); err != nil || f.Timeout != 2*time.Minute {
 		t.Errorf("%+v %v", f, err)
 	}
-	for _, bad := range [][]string{{"--timeout"}, {"--timeout", "soon"}, {"--timeout=-1s"}} {
+	for _, bad := range [][]string{{"--timeout"}, {"--timeout", "soon"}, {"--timeout=-1s"}, {"-o"}, {"--output=wide"}} {
 		if _, _, err := splitPlanFlags(bad); err == nil {
 			t.Errorf("%v is taken", bad)
 		}

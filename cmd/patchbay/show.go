@@ -6,11 +6,8 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -28,50 +25,51 @@ func newShowCommands() []*cobra.Command {
 	}
 }
 
-// show makes a command that asks for a document and prints it as JSON or for people.
-func show[T any](cmd *cobra.Command, ask func(context.Context, *admin.Client, []string) (T, error), print func(io.Writer, T, time.Time)) *cobra.Command {
-	var f askFlags
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		doc, err := ask(cmd.Context(), f.client(), args)
-		if err != nil {
-			return err
-		}
-		if f.JSON {
-			return writeJSON(cmd.OutOrStdout(), doc)
-		}
-		print(cmd.OutOrStdout(), doc, time.Now())
-		return nil
-	}
-	f.add(cmd)
+func newPortsCommand() *cobra.Command {
+	state := choice{known: []string{"wired", "waiting", "dead", "down", "failed", "moved", "elsewhere", "ancillary"}}
+	cmd := view[[]inspect.Port]{
+		ask: func(ctx context.Context, c *admin.Client, _ []string) ([]inspect.Port, error) {
+			ports, err := c.Ports(ctx)
+			return slices.DeleteFunc(ports, func(p inspect.Port) bool { return state.word != "" && p.State != state.word }), err
+		},
+		print: writePorts,
+		wide:  writePortsWide,
+		names: each(func(p inspect.Port) string { return p.ID }),
+	}.command(&cobra.Command{
+		Use:     "ports",
+		Short:   "List the ports of this host, with state and reason",
+		Example: "  patchbay ports\n  patchbay ports --state dead\n  patchbay ports --watch\n  patchbay ports -o json | jq '.[] | select(.applied | not)'",
+		Args:    argumentsOf(0, 0),
+	})
+	cmd.Flags().Var(&state, "state", "only ports in this state: "+strings.Join(state.known, ", "))
 	return cmd
 }
 
-func newPortsCommand() *cobra.Command {
-	var state string
-	cmd := show(&cobra.Command{
-		Use:     "ports",
-		Short:   "List the ports of this host, with state and reason",
-		Example: "  patchbay ports\n  patchbay ports --state dead\n  patchbay ports --json | jq '.[] | select(.applied | not)'",
-		Args:    cobra.NoArgs,
-	}, func(ctx context.Context, c *admin.Client, _ []string) ([]inspect.Port, error) {
-		ports, err := c.Ports(ctx)
-		return slices.DeleteFunc(ports, func(p inspect.Port) bool { return state != "" && p.State != state }), err
-	}, writePorts)
-	cmd.Flags().StringVar(&state, "state", "", "only ports in this state: wired, waiting, dead, down, failed, moved, elsewhere, ancillary")
-	return cmd
+// writePortsWide adds what does not fit on most screens.
+func writePortsWide(out io.Writer, ports []inspect.Port, _ time.Time) {
+	w := newTable(out, "PORT", "NAME", "ROLE", "STATE", "INTERFACE", "OFPORT", "VLAN", "SEGMENT", "NETWORK", "MAC", "ADDRESSES", "GROUPS", "FLOWS", "SERVER", "WHY")
+	for _, p := range ports {
+		w.row(p.ID, p.Name, p.Role, p.State, p.Interface, number(p.OFPort), number(uint32(p.VLAN)), p.Segment, p.Network, p.MAC,
+			strings.Join(p.Addresses, " "), strings.Join(p.Groups, " "), p.Flows, p.Reported, whyOf(&p))
+	}
+	w.flush()
+}
+
+// whyOf says why a port is not wired, or that its wiring is not complete; "" for one that is.
+func whyOf(p *inspect.Port) string {
+	switch {
+	case p.State != "wired":
+		return p.Reason
+	case !p.Applied:
+		return "flows or rows are not in place yet"
+	}
+	return ""
 }
 
 func writePorts(out io.Writer, ports []inspect.Port, _ time.Time) {
 	w := newTable(out, "PORT", "NAME", "ROLE", "STATE", "INTERFACE", "OFPORT", "VLAN", "SEGMENT", "ADDRESSES", "SERVER", "WHY")
 	for _, p := range ports {
-		why := p.Reason
-		if p.State == "wired" {
-			why = ""
-			if !p.Applied {
-				why = "flows or rows are not in place yet"
-			}
-		}
-		w.row(p.ID, p.Name, p.Role, p.State, p.Interface, number(p.OFPort), number(uint32(p.VLAN)), p.Segment, strings.Join(p.Addresses, " "), p.Reported, why)
+		w.row(p.ID, p.Name, p.Role, p.State, p.Interface, number(p.OFPort), number(uint32(p.VLAN)), p.Segment, strings.Join(p.Addresses, " "), p.Reported, whyOf(&p))
 	}
 	w.flush()
 	if len(ports) == 0 {
@@ -87,18 +85,20 @@ func number(n uint32) string {
 }
 
 func newPortCommand() *cobra.Command {
-	cmd := show(&cobra.Command{
+	return view[inspect.Port]{
+		ask: func(ctx context.Context, c *admin.Client, args []string) (inspect.Port, error) {
+			return c.Port(ctx, args[0])
+		},
+		print: writePort,
+	}.command(&cobra.Command{
 		Use:   "port ID|NAME",
 		Short: "Show one port: state, reason, timeline, filters, counters",
 		Long: `Show one port: state, reason, timeline, filters, counters.
 
 The port is named by its id, its name, its interface, its VM, one of its addresses, or the beginning of one of these.`,
-		Args:              cobra.ExactArgs(1),
+		Args:              argumentsOf(1, 1),
 		ValidArgsFunction: completePorts,
-	}, func(ctx context.Context, c *admin.Client, args []string) (inspect.Port, error) {
-		return c.Port(ctx, args[0])
-	}, writePort)
-	return cmd
+	})
 }
 
 func writePort(out io.Writer, p inspect.Port, now time.Time) {
@@ -191,40 +191,51 @@ func writeTimeline(out io.Writer, t *inspect.Timeline, now time.Time) {
 }
 
 func newNetworksCommand() *cobra.Command {
-	return show(&cobra.Command{
-		Use: "networks", Short: "List the networks with ports on this host, with their segment and local VLAN", Args: cobra.NoArgs,
-	}, func(ctx context.Context, c *admin.Client, _ []string) ([]inspect.Network, error) {
-		return c.Networks(ctx)
-	},
-		func(out io.Writer, list []inspect.Network, _ time.Time) {
+	return view[[]inspect.Network]{
+		ask: func(ctx context.Context, c *admin.Client, _ []string) ([]inspect.Network, error) {
+			return c.Networks(ctx)
+		},
+		names: each(func(n inspect.Network) string { return n.ID }),
+		print: func(out io.Writer, list []inspect.Network, _ time.Time) {
 			w := newTable(out, "NETWORK", "TYPE", "NUMBER", "PHYSICAL", "VLAN", "PORTS", "TUNNELS", "STATIONS")
 			for _, n := range list {
 				w.row(n.ID, n.Type, number(uint32(n.Number)), n.Physical, n.VLAN, len(n.Ports), len(n.Endpoints), n.Stations)
 			}
 			w.flush()
-		})
+		},
+		wide: func(out io.Writer, list []inspect.Network, _ time.Time) {
+			w := newTable(out, "NETWORK", "TYPE", "NUMBER", "PHYSICAL", "VLAN", "PORTS", "TUNNELS", "STATIONS")
+			for _, n := range list {
+				w.row(n.ID, n.Type, number(uint32(n.Number)), n.Physical, n.VLAN, strings.Join(n.Ports, " "), strings.Join(n.Endpoints, " "), n.Stations)
+			}
+			w.flush()
+		},
+	}.command(&cobra.Command{
+		Use: "networks", Short: "List the networks with ports on this host, with their segment and local VLAN", Args: argumentsOf(0, 0),
+	})
 }
 
 func newTunnelsCommand() *cobra.Command {
-	return show(&cobra.Command{
-		Use: "tunnels", Short: "List the tunnels to other hosts, with their errors", Args: cobra.NoArgs,
-	}, func(ctx context.Context, c *admin.Client, _ []string) ([]inspect.Tunnel, error) {
-		return c.Tunnels(ctx)
-	},
-		func(out io.Writer, list []inspect.Tunnel, _ time.Time) {
+	return view[[]inspect.Tunnel]{
+		ask: func(ctx context.Context, c *admin.Client, _ []string) ([]inspect.Tunnel, error) {
+			return c.Tunnels(ctx)
+		},
+		names: each(func(t inspect.Tunnel) string { return t.Name }),
+		print: func(out io.Writer, list []inspect.Tunnel, _ time.Time) {
 			w := newTable(out, "TUNNEL", "TYPE", "REMOTE", "STATE", "OFPORT", "NETWORKS", "ERROR")
 			for _, t := range list {
 				w.row(t.Name, t.Type, t.Remote, t.State, number(t.OFPort), len(t.Networks), t.Error)
 			}
 			w.flush()
-		})
+		},
+	}.command(&cobra.Command{Use: "tunnels", Short: "List the tunnels to other hosts, with their errors", Args: argumentsOf(0, 0)})
 }
 
 func newGroupsCommand() *cobra.Command {
-	return show(&cobra.Command{
-		Use: "groups", Short: "List the security groups of ports on this host", Args: cobra.NoArgs,
-	}, func(ctx context.Context, c *admin.Client, _ []string) ([]inspect.Group, error) { return c.Groups(ctx) },
-		func(out io.Writer, list []inspect.Group, _ time.Time) {
+	return view[[]inspect.Group]{
+		ask:   func(ctx context.Context, c *admin.Client, _ []string) ([]inspect.Group, error) { return c.Groups(ctx) },
+		names: each(func(g inspect.Group) string { return g.ID }),
+		print: func(out io.Writer, list []inspect.Group, _ time.Time) {
 			w := newTable(out, "GROUP", "NAME", "PORTS", "RULES", "STATE")
 			for _, g := range list {
 				state := "known"
@@ -234,20 +245,24 @@ func newGroupsCommand() *cobra.Command {
 				w.row(g.ID, g.Name, len(g.Ports), len(g.Rules), state)
 			}
 			w.flush()
-		})
+		},
+	}.command(&cobra.Command{Use: "groups", Short: "List the security groups of ports on this host", Args: argumentsOf(0, 0)})
 }
 
 func newGroupCommand() *cobra.Command {
-	return show(&cobra.Command{
-		Use: "group ID|NAME", Short: "Show one security group: its rules in words, and its ports on this host", Args: cobra.ExactArgs(1),
+	return view[inspect.Group]{
+		ask: func(ctx context.Context, c *admin.Client, args []string) (inspect.Group, error) {
+			groups, err := c.Groups(ctx)
+			if err != nil {
+				return inspect.Group{}, err
+			}
+			return inspect.FindGroup(groups, args[0])
+		},
+		print: writeGroup,
+	}.command(&cobra.Command{
+		Use: "group ID|NAME", Short: "Show one security group: its rules in words, and its ports on this host", Args: argumentsOf(1, 1),
 		ValidArgsFunction: completeGroups,
-	}, func(ctx context.Context, c *admin.Client, args []string) (inspect.Group, error) {
-		groups, err := c.Groups(ctx)
-		if err != nil {
-			return inspect.Group{}, err
-		}
-		return inspect.FindGroup(groups, args[0])
-	}, writeGroup)
+	})
 }
 
 func writeGroup(out io.Writer, g inspect.Group, _ time.Time) {
@@ -267,89 +282,4 @@ func writeGroup(out io.Writer, g inspect.Group, _ time.Time) {
 		w.row(r.Direction, r.Text, members, r.ID)
 	}
 	w.flush()
-}
-
-func newEventsCommand() *cobra.Command {
-	var f askFlags
-	var follow bool
-	var about string
-	var last int
-	cmd := &cobra.Command{
-		Use:   "events",
-		Short: "Print the flight recorder: the last inputs and decisions of the agent",
-		Long: `Print the flight recorder: the last inputs and decisions of the agent, oldest first. This works even while
-the agent's loop is stuck.`,
-		Example: "  patchbay events --last 50\n  patchbay events --follow\n  patchbay events --about 4f1c",
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-			defer stop()
-			selects := func(e inspect.Event) bool {
-				return about == "" || strings.Contains(e.Subject, about) || strings.Contains(e.Text, about)
-			}
-			return printEvents(ctx, cmd.OutOrStdout(), f.client(), eventsFlags{selects, follow, last, f.JSON})
-		},
-	}
-	f.add(cmd)
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "print new events as they happen")
-	cmd.Flags().StringVar(&about, "about", "", "only events that contain this: an id or a part of one, a bridge, a word")
-	cmd.Flags().IntVarP(&last, "last", "n", 0, "only this number of events, the last ones")
-	return cmd
-}
-
-type eventsFlags struct {
-	selects func(inspect.Event) bool
-	follow  bool
-	last    int
-	json    bool
-}
-
-// followPause separates looks for new events.
-const followPause = 500 * time.Millisecond
-
-func printEvents(ctx context.Context, out io.Writer, c *admin.Client, f eventsFlags) error {
-	seen := uint64(0)
-	for {
-		events, err := c.EventsAfter(ctx, seen)
-		if err != nil && ctx.Err() == nil {
-			return err
-		}
-		if n := len(events); n > 0 {
-			seen = events[n-1].Seq
-		}
-		events = slices.DeleteFunc(events, func(e inspect.Event) bool { return !f.selects(e) })
-		if f.last > 0 && len(events) > f.last {
-			events = events[len(events)-f.last:]
-		}
-		f.last = 0 // of those before
-		for _, e := range events {
-			if f.json {
-				if err := writeLine(out, e); err != nil {
-					return err
-				}
-				continue
-			}
-			fmt.Fprintf(out, "%s  %-9s  %s\n", stamp(e.Time, time.Now()), e.Kind, describe(e))
-		}
-		if !f.follow {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(followPause):
-		}
-	}
-}
-
-// describe is an event in one line.
-func describe(e inspect.Event) string {
-	text := strings.ReplaceAll(e.Text, "\n", " ")
-	if e.Level == "warning" || e.Level == "error" {
-		text = strings.ToUpper(e.Level) + " " + text
-	}
-	if e.Count > 1 {
-		text += fmt.Sprintf("  (%d times in %s)", e.Count, short(e.Until.Sub(e.Time)))
-	}
-	return text
 }

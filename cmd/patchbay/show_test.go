@@ -7,6 +7,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,6 +16,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
 
 	"github.com/patchbay-sdn/patchbay/internal/admin"
 	"github.com/patchbay-sdn/patchbay/internal/inspect"
@@ -103,11 +106,8 @@ func run(t *testing.T, args ...string) (string, int) {
 	var out bytes.Buffer
 	root.SetOut(&out)
 	root.SetErr(&out)
-	root.SetArgs(args)
-	if err := root.Execute(); err != nil {
-		return out.String() + err.Error(), exitStatus(err)
-	}
-	return out.String(), 0
+	status := runCommand(root, args)
+	return out.String(), status
 }
 
 func TestStatusText(t *testing.T) {
@@ -213,7 +213,7 @@ func TestCommandsOnASocket(t *testing.T) {
 		status int
 		want   []string
 	}{
-		{[]string{"status"}, 2, []string{"NOT IN SYNC"}},
+		{[]string{"status"}, exitFinding, []string{"NOT IN SYNC"}},
 		{[]string{"ports"}, 0, []string{"4f1c-1  web", "9abc-2  -", "the server does not know it"}},
 		{[]string{"ports", "--state", "dead"}, 0, []string{"9abc-2"}},
 		{[]string{"port", "web"}, 0, []string{"port 4f1c-1  WIRED"}},
@@ -263,7 +263,7 @@ func TestCommandsOnASocket(t *testing.T) {
 
 func TestNoAgentToAsk(t *testing.T) {
 	out, status := run(t, "status", "--socket", filepath.Join(t.TempDir(), "none"))
-	if status != 1 || !strings.Contains(out, "is the agent running") {
+	if status != exitNoAgent || !strings.Contains(out, "the agent is not running") {
 		t.Errorf("status %d: %s", status, out)
 	}
 }
@@ -272,10 +272,10 @@ func TestNoAgentToAsk(t *testing.T) {
 func TestFollowEvents(t *testing.T) {
 	src := exampleAgent()
 	c := admin.NewClient(served(t, src, admin.Options{}))
-	ctx, cancel := context.WithTimeout(t.Context(), 3*followPause)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*watchPause)
 	defer cancel()
 	var out bytes.Buffer
-	err := printEvents(ctx, &out, c, eventsFlags{selects: func(inspect.Event) bool { return true }, follow: true, last: 1})
+	err := printEvents(ctx, &out, c, eventsFlags{selects: func(inspect.Event) bool { return true }, watch: true, last: 1})
 	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
 	}
@@ -294,7 +294,7 @@ func TestExplainWithoutADatabase(t *testing.T) {
 			t.Errorf("status %d, want %q:\n%s", status, part, out)
 		}
 	}
-	if out, status := run(t, "explain", "--offline", "--db", db, "web"); status != 1 {
+	if out, status := run(t, "explain", "--offline", "--db", db, "web"); status != exitFailed {
 		t.Errorf("status %d of knowing nothing:\n%s", status, out)
 	}
 }
@@ -340,6 +340,63 @@ func TestStatusWaitsForForwardingEntries(t *testing.T) {
 	}
 }
 
+// -o wide and -o name are for lists.
+func TestListsForEyesAndLoops(t *testing.T) {
+	socket := served(t, exampleAgent(), admin.Options{})
+	if out, status := run(t, "ports", "--socket", socket, "-o", "name"); status != 0 || out != "4f1c-1\n9abc-2\n" {
+		t.Errorf("status %d: %q", status, out)
+	}
+	out, _ := run(t, "ports", "--socket", socket, "-o", "wide")
+	for _, part := range []string{"MAC", "fa:16:3e:00:00:01", "GROUPS", "g1", "the server does not know it"} {
+		if !strings.Contains(out, part) {
+			t.Errorf("no %q in:\n%s", part, out)
+		}
+	}
+	if out, status := run(t, "networks", "--socket", socket, "-o", "wide"); status != 0 || !strings.Contains(out, "p1") || !strings.Contains(out, "10.0.0.2") {
+		t.Errorf("status %d:\n%s", status, out)
+	}
+	if out, status := run(t, "groups", "--socket", socket, "-o", "wide"); status != 0 || !strings.Contains(out, "default") {
+		t.Errorf("status %d:\n%s", status, out)
+	}
+}
+
+// What is watched is printed at first and when it has changed, and not because time passes; an agent that is away is said once.
+func TestWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		began := time.Now()
+		v := view[string]{
+			ask: func(context.Context, *admin.Client, []string) (string, error) {
+				switch asked++; {
+				case asked == 3 || asked == 4:
+					return "", errors.New("no agent answers")
+				case asked > 4:
+					return "two", nil
+				}
+				return "one", nil
+			},
+			print: func(out io.Writer, doc string, now time.Time) {
+				fmt.Fprintln(out, doc, now.Sub(began) >= 0, ago(began, now))
+			},
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*watchPause)
+		defer cancel()
+		cmd := &cobra.Command{}
+		var out, errs bytes.Buffer
+		cmd.SetOut(&out)
+		cmd.SetErr(&errs)
+		if err := v.watch(ctx, cmd, nil, &askFlags{}); err != nil {
+			t.Fatal(err)
+		}
+		if got := out.String(); strings.Count(got, "one") != 1 || strings.Count(got, "two true 2.0 s") != 1 || strings.Count(got, "---") != 2 {
+			t.Errorf("printed:\n%s", got)
+		}
+		if got := errs.String(); got != "patchbay: no agent answers\n" {
+			t.Errorf("errors: %q", got)
+		}
+	})
+}
+
 // changingAgent is not in sync for some questions.
 type changingAgent struct {
 	inspect.Source
@@ -366,20 +423,23 @@ func TestStatusWaitsForChanges(t *testing.T) {
 		before []inspect.Status
 		after  inspect.Status
 		wait   time.Duration
+		sync   bool
 		want   inspect.Status
 		took   time.Duration
 	}{
-		{"in sync", nil, fine, time.Second, fine, 0},
-		{"changes that end", []inspect.Status{changing, changing}, fine, time.Second, fine, 2 * statusPause},
-		{"changes that go on", nil, changing, time.Second, changing, time.Second},
-		{"no time to wait", []inspect.Status{changing}, fine, 0, changing, 0},
-		{"something else", []inspect.Status{stuck}, fine, time.Second, stuck, 0},
-		{"something else comes to light", []inspect.Status{changing, stuck}, fine, time.Second, stuck, statusPause},
+		{"in sync", nil, fine, time.Second, false, fine, 0},
+		{"changes that end", []inspect.Status{changing, changing}, fine, time.Second, false, fine, 2 * statusPause},
+		{"changes that go on", nil, changing, time.Second, false, changing, time.Second},
+		{"no time to wait", []inspect.Status{changing}, fine, 0, false, changing, 0},
+		{"something else", []inspect.Status{stuck}, fine, time.Second, false, stuck, 0},
+		{"something else comes to light", []inspect.Status{changing, stuck}, fine, time.Second, false, stuck, statusPause},
+		{"something else that is waited for", []inspect.Status{stuck, changing}, fine, time.Second, true, fine, 2 * statusPause},
+		{"something else that stays", nil, stuck, time.Second, true, stuck, time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
-				got, err := restingStatus(t.Context(), &changingAgent{before: tt.before, after: tt.after}, tt.wait)
+				got, err := awaitedStatus(t.Context(), &changingAgent{before: tt.before, after: tt.after}, tt.wait, tt.sync)
 				if diff := cmp.Diff(tt.want, got); diff != "" || err != nil {
 					t.Errorf("%v\n%s", err, diff)
 				}

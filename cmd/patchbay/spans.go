@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"os/signal"
 	"strconv"
@@ -25,7 +26,7 @@ import (
 func newSpansCommand() *cobra.Command {
 	var f askFlags
 	var to string
-	var follow bool
+	var watch bool
 	cmd := &cobra.Command{
 		Use:   "spans",
 		Short: "Export the wiring of ports to an OpenTelemetry collector",
@@ -34,21 +35,24 @@ has confirmed it as up, with a span each for the pull of its details, the switch
 
 The command makes the traces from the agent's admin socket. The same port gives the same trace each time. Without --to
 it prints the document: OTLP in JSON, as a collector accepts it at /v1/traces.`,
-		Example: "  patchbay spans --follow --to http://collector:4318/v1/traces",
-		Args:    cobra.NoArgs,
+		Example: "  patchbay spans --watch --to http://collector:4318/v1/traces",
+		Args:    argumentsOf(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
 			send := func(doc otlp) error { return writeJSON(cmd.OutOrStdout(), doc) }
 			if to != "" {
+				if u, err := url.Parse(to); err != nil || u.Host == "" {
+					return usage{fmt.Errorf("--to %q is no address such as http://HOST:4318/v1/traces", to)}
+				}
 				send = func(doc otlp) error { return post(ctx, to, doc) }
 			}
-			return exportSpans(ctx, f.client(), follow, send, cmd.ErrOrStderr())
+			return exportSpans(ctx, f.client(), watch, send, cmd.ErrOrStderr())
 		},
 	}
 	f.addSocket(cmd)
 	cmd.Flags().StringVar(&to, "to", "", "address of the collector: http://HOST:4318/v1/traces")
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "export more ports as they come up")
+	addWatch(cmd, &watch, "export more ports as they come up")
 	return cmd
 }
 

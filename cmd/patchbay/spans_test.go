@@ -109,7 +109,7 @@ func TestPostSpans(t *testing.T) {
 		t.Errorf("%d %s\n%s %s", code, out, kind, body)
 	}
 	status = http.StatusServiceUnavailable
-	if out, code := run(t, "spans", "--socket", socket, "--to", s.URL); code != 1 || !strings.Contains(out, "503") {
+	if out, code := run(t, "spans", "--socket", socket, "--to", s.URL); code != exitFailed || !strings.Contains(out, "503") {
 		t.Errorf("%d %s", code, out)
 	}
 }

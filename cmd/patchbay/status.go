@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -18,15 +19,34 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/inspect"
 )
 
+// statusDocument is what `patchbay status -o json` prints.
+type statusDocument struct {
+	inspect.Status
+	Limits []string `json:"limits,omitempty"` // by the releases of switch, broker and server
+}
+
 func newStatusCommand() *cobra.Command {
-	var f askFlags
 	var wait time.Duration
-	cmd := &cobra.Command{
+	var cmd *cobra.Command
+	cmd = view[statusDocument]{
+		ask: func(ctx context.Context, c *admin.Client, _ []string) (statusDocument, error) {
+			s, err := awaitedStatus(ctx, c, wait, cmd.Flags().Changed("wait"))
+			return statusDocument{s, limits(&s)}, err
+		},
+		print: func(out io.Writer, s statusDocument, now time.Time) { writeStatus(out, &s.Status, now) },
+		ends: func(s statusDocument) error {
+			if !s.InSync {
+				return ended{status: exitFinding}
+			}
+			return nil
+		},
+	}.command(&cobra.Command{
 		Use:   "status",
 		Short: "Say whether the agent is in sync, and if not, why",
 		Long: `Say whether the agent is in sync, and if not, why: what it waits for, what is pending, the last errors.
 It names the releases of the switch, the broker and the server as far as they are known, and what they limit.
-While the agent is making changes the command asks again, for at most --wait.
+While the agent is making changes the command asks again, for two seconds. With --wait it waits until an agent answers and is in
+sync, at most so long.
 
 An agent can be in sync although neutron-server has sent no forwarding entries for a network: the ports of this host are
 wired and reported. For 30 s after the report of the network's first port the entries may still arrive. After that the agent assumes
@@ -34,52 +54,33 @@ that no other host has ports of the network, for which neutron-server sends none
 
 Exit status:
   0  in sync: all ports are wired as the server wants, and reported
-  1  no agent answers
-  2  not in sync; the command prints the reasons`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := restingStatus(cmd.Context(), f.client(), wait)
-			if err != nil {
-				return err
-			}
-			if f.JSON {
-				err = writeJSON(cmd.OutOrStdout(), struct {
-					inspect.Status
-					Limits []string `json:"limits,omitempty"`
-				}{s, limits(&s)})
-			} else {
-				writeStatus(cmd.OutOrStdout(), &s, time.Now())
-			}
-			if err == nil && !s.InSync {
-				err = quiet{2}
-			}
-			return err
-		},
-	}
-	f.add(cmd)
-	cmd.Flags().DurationVar(&wait, "wait", 2*time.Second, "how long to wait while the agent is making changes")
+  1  not in sync; the command prints the reasons
+  3  no agent answers`,
+		Example: "  patchbay status\n  systemctl restart neutron-openvswitch-agent && patchbay status --wait 1m\n  patchbay status --watch",
+		Args:    argumentsOf(0, 0),
+	})
+	cmd.Flags().DurationVar(&wait, "wait", 2*time.Second, "how long to wait until the agent is in sync")
 	return cmd
 }
 
 // statusPause separates two questions for the status.
 const statusPause = 50 * time.Millisecond
 
-// restingStatus asks for the status, again and again while changes are under way, but not for longer than wait.
-func restingStatus(ctx context.Context, c inspect.Source, wait time.Duration) (inspect.Status, error) {
+// awaitedStatus asks for the status, again and again while changes are under way, but not for longer than wait. With sync it waits for an
+// agent that answers and is in sync.
+func awaitedStatus(ctx context.Context, c inspect.Source, wait time.Duration, sync bool) (inspect.Status, error) {
 	for end := time.Now().Add(wait); ; {
 		s, err := c.Status(ctx)
-		if err != nil || !s.Changing || !time.Now().Before(end) {
+		again := err == nil && s.Changing
+		if sync {
+			again = err != nil || !s.InSync
+		}
+		if !again || ctx.Err() != nil || !time.Now().Before(end) {
 			return s, err
 		}
 		pause(ctx, statusPause)
 	}
 }
-
-// quiet ends a command with a status whose reason has been printed already.
-type quiet struct{ status int }
-
-func (e quiet) Error() string   { return "" }
-func (e quiet) ExitStatus() int { return e.status }
 
 func writeStatus(out io.Writer, s *inspect.Status, now time.Time) {
 	verdict := "in sync"
@@ -198,10 +199,15 @@ func states(counts map[string]int) string {
 		return "none"
 	}
 	parts := make([]string, 0, len(counts))
-	for _, s := range slices.SortedFunc(maps.Keys(counts), func(a, b string) int { return counts[b] - counts[a] }) {
+	for _, s := range sortedByCount(counts) {
 		parts = append(parts, fmt.Sprintf("%d %s", counts[s], s))
 	}
 	return strings.Join(parts, ", ")
+}
+
+// sortedByCount returns the words, the most frequent first.
+func sortedByCount(counts map[string]int) []string {
+	return slices.SortedFunc(maps.Keys(counts), func(a, b string) int { return cmp.Or(counts[b]-counts[a], strings.Compare(a, b)) })
 }
 
 // ago is a duration that fits a table: 3 d 4 h, 12 min, 5 s, 80 ms.

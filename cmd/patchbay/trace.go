@@ -47,7 +47,7 @@ from where the router sends it on. The router itself is not followed.
 A packet to another host is followed to the tunnel. The last line is the command
 that continues on the other host.
 
-Exit status: 0 when the packet passes, 2 when it is dropped, 1 when the command failed.
+Exit status: 0 when the packet passes, 1 when it is dropped; 2 and 4 as of every command.
 
 Without an agent (or with --offline) the verdict comes from the switch alone, and
 steps have neither owner nor reason.`,
@@ -55,7 +55,7 @@ steps have neither owner nor reason.`,
   patchbay trace tap1234abcd-56 10.0.0.9 udp --dport 53
   patchbay trace 10.0.0.9 web-1 tcp --dport 80 --from-tunnel 192.0.2.7
   patchbay trace web-1 db-1 --size 8000`,
-		Args:              cobra.RangeArgs(2, 3),
+		Args:              argumentsOf(2, 3),
 		ValidArgsFunction: completePorts,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return runTrace(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args, f)
@@ -74,11 +74,13 @@ steps have neither owner nor reason.`,
 	fl.StringVar(&f.DstMAC, "dst-mac", "", "send to this MAC instead of TO's, such as a router's")
 	fl.StringVar(&f.FromTunnel, "from-tunnel", "", "FROM's packets arrive through the tunnel from this address")
 	fl.BoolVarP(&f.Six, "ipv6", "6", false, "use the IPv6 addresses of the ports")
-	fl.BoolVarP(&f.Flows, "flows", "v", false, "print the flows of the steps as well")
+	fl.BoolVarP(&f.Flows, "verbose", "v", false, "print the flows of the steps as well")
+	fl.BoolVar(&f.Flows, "flows", false, "")
+	_ = fl.MarkHidden("flows") // its former name
 	return cmd
 }
 
-// followed is what `patchbay trace --json` prints.
+// followed is what `patchbay trace -o json` prints.
 type followed struct {
 	Packet  string         `json:"packet"`
 	Start   string         `json:"start"`
@@ -109,19 +111,19 @@ func runTrace(ctx context.Context, out, errs io.Writer, args []string, f traceFl
 	}
 	from, to, err := h.Ends(args[0], args[1])
 	if err != nil {
-		return err
+		return ended{exitFinding, err.Error()}
 	}
 	protocol := append(args, "icmp")[2]
 	way, err := f.across(h, from, to, protocol)
 	if err != nil {
-		return err
+		return usage{err}
 	}
 	if way != nil {
 		f.DstMAC = way.In.MAC
 	}
 	packet, err := f.packet(h, from, to, protocol)
 	if err != nil {
-		return err
+		return usage{err}
 	}
 	sw, err := openSwitch(ctx)
 	if err != nil {
@@ -150,13 +152,13 @@ func runTrace(ctx context.Context, out, errs io.Writer, args []string, f traceFl
 		}
 		doc.GoOn = f.goOn(&first, v)
 	}
-	if f.JSON {
-		err = writeJSON(out, doc)
+	if f.Output.forPrograms() {
+		err = f.Output.write(out, doc)
 	} else {
 		doc.write(out, h, f.Flows)
 	}
 	if err == nil && !doc.Verdict.Passes() {
-		return quiet{2}
+		return ended{status: exitFinding}
 	}
 	return err
 }

@@ -35,8 +35,8 @@ func runWhy(ctx context.Context, out io.Writer, c *admin.Client, bridge string, 
 		return len(v.tables) > 0 && !slices.Contains(v.tables, l.Table) ||
 			!strings.Contains(l.Text+" "+l.Owner+" "+l.Reason+" "+l.State, f.Text)
 	})
-	if f.JSON {
-		return writeJSON(out, flows)
+	if f.Output.forPrograms() {
+		return f.Output.write(out, flows)
 	}
 	last := -1
 	for _, l := range flows {
@@ -79,15 +79,14 @@ func newConfigShowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "Show the configuration that the running agent uses, secrets masked",
-		Args:  cobra.NoArgs,
+		Args:  argumentsOf(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			doc, err := f.client().Get(cmd.Context(), "/v1/config")
 			if err != nil {
 				return err
 			}
-			if f.JSON {
-				_, err := cmd.OutOrStdout().Write(doc)
-				return err
+			if f.Output.forPrograms() {
+				return f.Output.write(cmd.OutOrStdout(), json.RawMessage(doc))
 			}
 			return writeSettingsOf(cmd.OutOrStdout(), doc, all)
 		},

@@ -96,7 +96,7 @@ func (s sentence) Unwrap() error { return s.kind }
 func (c *Client) explain(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%w: there is no socket %s; is the agent running, and is this its [patchbay] admin_socket (--socket)?", ErrNoAgent, c.path)
+		return fmt.Errorf("%w: there is no socket %s; the agent is not running, or its [patchbay] admin_socket is another (--socket)", ErrNoAgent, c.path)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("%w: nobody listens on %s; the agent is not running", ErrNoAgent, c.path)
 	case errors.Is(err, fs.ErrPermission):

@@ -63,6 +63,8 @@ type Configurations struct {
 	RPPacketsWithDirection     map[string]DirectedRate      `json:"resource_provider_packet_processing_with_direction"`
 	RPPacketsWithoutDirection  map[string]map[string]*int64 `json:"resource_provider_packet_processing_without_direction"`
 	RPPacketsInventoryDefaults Inventory                    `json:"resource_provider_packet_processing_inventory_defaults"`
+	// Patchbay is the version of the program, where the operator wants the API to show it; the Python agent has no such key.
+	Patchbay string `json:"patchbay,omitempty"`
 	// ImpliedRP is the resource provider of tunnelled networks, when it stands in RPHypervisors although no option mentions it.
 	ImpliedRP string `json:"-"`
 }

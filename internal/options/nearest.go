@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// nearest finds the candidate that needs the fewest edits to become name; "" when
+// Nearest finds the candidate that needs the fewest edits to become name; "" when
 // none is near enough to be what was meant.
-func nearest(name string, candidates []string) string {
+func Nearest(name string, candidates []string) string {
 	best, least := "", len(name)/3+1
 	for _, c := range candidates {
 		if d := distance(strings.ToLower(name), strings.ToLower(c)); d < least || d == least && best == "" && d <= 2 {
@@ -53,7 +53,7 @@ func nearestKey(key string, table []row) string {
 			names = append(names, r.Name)
 		}
 	}
-	if n := nearest(key, names); n != "" {
+	if n := Nearest(key, names); n != "" {
 		return fmt.Sprintf("; did you mean %s?", n)
 	}
 	return "."

@@ -212,4 +212,5 @@ type Patchbay struct {
 	ConntrackLimit   int    // tracked connections a network may have; 0: no limit
 	// UnknownExtensions is what an extension leads to that Patchbay does not have: stop or ignore.
 	UnknownExtensions string
+	ReportVersion     bool // in the state report
 }

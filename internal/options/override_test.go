@@ -119,7 +119,7 @@ permitted_ethertypes = 0x4008, nonsense, 0xfffff
 func TestNearest(t *testing.T) {
 	names := []string{"local_ip", "tunnel_bridge", "bridge_mappings", "ssl", "log_file"}
 	for name, want := range map[string]string{"locl_ip": "local_ip", "lcoal_ip": "local_ip", "brige_mapings": "bridge_mappings", "sll": "ssl", "qwerty": "", "x": ""} {
-		if have := nearest(name, names); have != want {
+		if have := Nearest(name, names); have != want {
 			t.Errorf("%s: %q, want %q", name, have, want)
 		}
 	}

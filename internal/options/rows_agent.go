@@ -214,5 +214,8 @@ func patchbayRows() []row {
 			Help: "what an extension in [agent] extensions leads to that Patchbay does not have: stop at the start, or ignore, with a warning, a line in status and " +
 				"the metric patchbay_configuration_unmet; one that filters ports always stops"},
 			field: func(o *Options) any { return &o.Patchbay.UnknownExtensions }, releases: notNeutrons},
+		{Option: config.Option{Group: "patchbay", Name: "report_version", Type: config.Bool{}, Default: false,
+			Help: "add this program's version to the agent's configurations in Neutron, so that openstack network agent show tells hosts with Patchbay from those without"},
+			field: func(o *Options) any { return &o.Patchbay.ReportVersion }, releases: notNeutrons},
 	}
 }

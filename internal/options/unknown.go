@@ -63,7 +63,7 @@ func unknownSection(section string, known map[string][]string) string {
 	}
 	candidates = append(candidates, otherSections()...)
 	slices.Sort(candidates)
-	if n := nearest(strings.TrimSpace(section), candidates); n != "" {
+	if n := Nearest(strings.TrimSpace(section), candidates); n != "" {
 		return sentence + fmt.Sprintf("; did you mean [%s]?", n)
 	}
 	return sentence + "."
@@ -86,7 +86,7 @@ func unknownOption(section, key string, known map[string][]string) string {
 	if len(elsewhere) > 0 && !slices.Contains(known[section], strings.ToLower(key)) {
 		return sentence + fmt.Sprintf("; did you mean %s?", strings.Join(elsewhere, " or "))
 	}
-	if n := nearest(underscored, append(slices.Clone(known[section]), otherOptions()[section]...)); n != "" {
+	if n := Nearest(underscored, append(slices.Clone(known[section]), otherOptions()[section]...)); n != "" {
 		return sentence + fmt.Sprintf("; did you mean %s?", n)
 	}
 	return sentence + "."

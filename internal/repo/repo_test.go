@@ -38,6 +38,8 @@ var mayImport = map[string][]string{
 	"internal/inspect":   {},
 	"internal/admin":     {"internal/inspect"},
 	"internal/trace":     {"internal/inspect", "internal/tables", "openflow"},
+	"internal/capture":   {"internal/trace"},
+	"internal/fleet":     {},
 	"internal/hostmap":   {"internal/inspect"},
 	"internal/world":     {"internal/neutron", "internal/ovsdb"},
 	"internal/pipeline":  {"internal/world", "internal/neutron", "internal/ovsdb", "openflow"},

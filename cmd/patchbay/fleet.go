@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/patchbay-sdn/patchbay/internal/fleet"
+)
+
+// fleetFlags are the flags of all commands about many hosts.
+type fleetFlags struct {
+	Hosts    string
+	Group    string
+	Connect  string
+	Parallel int
+	Timeout  time.Duration
+	Output   format
+}
+
+func (f *fleetFlags) add(cmd *cobra.Command) {
+	fl := cmd.Flags()
+	fl.StringVar(&f.Hosts, "hosts", "", "file with the hosts, - for standard input: one a line, an Ansible inventory (INI), or what openstack network agent list -f json prints")
+	fl.StringVar(&f.Group, "group", "", "only hosts of this group of the inventory")
+	fl.StringVar(&f.Connect, "connect", "ssh -o BatchMode=yes -o ConnectTimeout=10 {host}", "program that runs a command on a host; the command is its last argument")
+	fl.IntVar(&f.Parallel, "parallel", 20, "how many hosts to ask at a time")
+	fl.DurationVar(&f.Timeout, "timeout", 2*time.Minute, "how long one command on one host may take")
+	f.Output.add(cmd)
+}
+
+// open reads the list of hosts.
+func (f *fleetFlags) open(in io.Reader) (*fleet.Fleet, error) {
+	run, err := fleet.Connect(strings.Fields(f.Connect))
+	if err != nil {
+		return nil, usage{fmt.Errorf("--connect: %w", err)}
+	}
+	var data []byte
+	switch f.Hosts {
+	case "":
+		return nil, usage{errors.New("give the hosts: --hosts FILE")}
+	case "-":
+		data, err = io.ReadAll(in)
+	default:
+		data, err = os.ReadFile(f.Hosts)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the hosts: %w", err)
+	}
+	hosts, err := fleet.ReadHosts(data, f.Group)
+	if err != nil {
+		return nil, usage{fmt.Errorf("--hosts %s: %w", f.Hosts, err)}
+	}
+	return &fleet.Fleet{Hosts: hosts, Run: run, Parallel: f.Parallel, Timeout: f.Timeout}, nil
+}
+
+func newFleetCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "fleet",
+		Short: "Look at many hosts by ssh, and move them from the Python agent to Patchbay and back",
+		Args:  argumentsOf(0, 0),
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newFleetStatusCommand(), newFleetCheckCommand(), newFleetPlanCommand(), newFleetSwitchCommand())
+	return cmd
+}
+
+// Commands that are run on hosts. agentArgs are the arguments of the host's own service.
+const (
+	agentArgs    = "$(/usr/lib/patchbay/agent-args)"
+	remoteStatus = "patchbay status -o json"
+	remoteCheck  = "patchbay config check -o json " + agentArgs
+	remotePlan   = "patchbay plan -o json " + agentArgs
+)
+
+// hostLine is what a command about many hosts says about one.
+type hostLine struct {
+	Host  string   `json:"host"`
+	State string   `json:"state"`
+	Why   string   `json:"why,omitempty"`
+	Cells []string `json:"-"`
+	// Facts are for programs.
+	Facts map[string]any `json:"facts,omitempty"`
+	good  bool
+}
+
+// ask runs a command on all hosts and prints a table in the order of the list, and a line that sums it up.
+func (f *fleetFlags) ask(cmd *cobra.Command, command string, heads []string, read func(fleet.Answer) hostLine) error {
+	fl, err := f.open(cmd.InOrStdin())
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	lines := map[string]hostLine{}
+	progress := isTerminal(os.Stderr)
+	if err := fl.Ask(ctx, fl.Hosts, command, func(a fleet.Answer) {
+		lines[a.Host] = read(a)
+		if progress {
+			fmt.Fprintf(os.Stderr, "\r%d of %d hosts", len(lines), len(fl.Hosts))
+		}
+	}); err != nil {
+		return err
+	}
+	if progress {
+		fmt.Fprint(os.Stderr, "\r")
+	}
+	var list []hostLine
+	for _, h := range fl.Hosts {
+		list = append(list, lines[h])
+	}
+	if f.Output.forPrograms() {
+		err = f.Output.write(cmd.OutOrStdout(), list)
+	} else {
+		writeFleet(cmd.OutOrStdout(), heads, list)
+	}
+	if err == nil && slices.ContainsFunc(list, func(l hostLine) bool { return !l.good }) {
+		err = ended{status: exitFinding}
+	}
+	return err
+}
+
+// writeFleet prints a line for each host, and how many there are of each state.
+func writeFleet(out io.Writer, heads []string, list []hostLine) {
+	w := newTable(out, append(append([]string{"HOST", "STATE"}, heads...), "WHY")...)
+	counts := map[string]int{}
+	for _, l := range list {
+		counts[l.State]++
+		row := []any{l.Host, l.State}
+		for i := range heads {
+			cell := ""
+			if i < len(l.Cells) {
+				cell = l.Cells[i]
+			}
+			row = append(row, cell)
+		}
+		w.row(append(row, l.Why)...)
+	}
+	w.flush()
+	fmt.Fprintf(out, "\n%s: %s\n", plural(len(list), "host"), states(counts))
+}
+
+// unread is the line of a host that gave no document.
+func unread(a fleet.Answer) hostLine {
+	l := hostLine{Host: a.Host, State: "failed", Why: a.Errs}
+	switch a.Status {
+	case fleet.Unreachable:
+		l.State = "not reached"
+	case exitNoAgent:
+		l.State = "no Patchbay runs"
+	case 127:
+		l.State = "not installed"
+	}
+	return l
+}
+
+// runLocally runs a command of the operator's on this host.
+func runLocally(ctx context.Context, command string, batch []string) error {
+	c := exec.CommandContext(ctx, "sh", "-c", command)
+	c.Env = append(os.Environ(), "PATCHBAY_HOSTS="+strings.Join(batch, " "))
+	out, err := c.CombinedOutput()
+	if err == nil {
+		return nil
+	}
+	last := ""
+	for s := bufio.NewScanner(strings.NewReader(string(out))); s.Scan(); {
+		last = s.Text()
+	}
+	return fmt.Errorf("%s: %w: %s", command, err, last)
+}
+
+func decode[T any](a fleet.Answer) (doc T, ok bool) {
+	return doc, json.Unmarshal(a.Out, &doc) == nil
+}

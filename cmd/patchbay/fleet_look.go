@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/patchbay-sdn/patchbay/internal/fleet"
+	"github.com/patchbay-sdn/patchbay/internal/inspect"
+)
+
+func newFleetStatusCommand() *cobra.Command {
+	var f fleetFlags
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Say of each host which version runs, whether it is in sync, and if not, why",
+		Long: `Say of each host which version runs, whether it is in sync, and if not, why.
+
+Exit status:
+  0  Patchbay is in sync on all hosts
+  1  it is not on some, or some could not be reached`,
+		Example: "  patchbay fleet status --hosts inventory.ini --group compute\n  openstack network agent list -f json | patchbay fleet status --hosts -",
+		Args:    argumentsOf(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			now := time.Now()
+			return f.ask(cmd, remoteStatus, []string{"VERSION", "UP", "PORTS", "REPAIRED", "WARNINGS"}, func(a fleet.Answer) hostLine { return statusLine(a, now) })
+		},
+	}
+	f.add(cmd)
+	return cmd
+}
+
+// statusLine reads what `patchbay status -o json` printed on a host.
+func statusLine(a fleet.Answer, now time.Time) hostLine {
+	s, ok := decode[inspect.Status](a)
+	if !ok || a.Status != 0 && a.Status != exitFinding {
+		return unread(a)
+	}
+	repaired := uint64(0)
+	for _, b := range s.Bridges {
+		repaired += b.Repaired
+	}
+	warnings := len(s.Unmet) + len(s.Advisories) + len(s.Held)
+	l := hostLine{
+		Host: a.Host, State: "in sync", good: s.InSync,
+		Cells: []string{s.Version, ago(s.Started, now), states(s.Ports), fmt.Sprint(repaired), fmt.Sprint(warnings)},
+		Facts: map[string]any{"version": s.Version, "started": s.Started, "ports": s.Ports, "repaired": repaired, "warnings": warnings, "firewall": s.Firewall},
+	}
+	if !s.InSync {
+		l.State, l.Why = "not in sync", strings.Join(s.Reasons, "; ")
+	}
+	return l
+}
+
+func newFleetCheckCommand() *cobra.Command {
+	var f fleetFlags
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Say of each host whether Patchbay would start with its configuration",
+		Long: `Say of each host whether Patchbay would start with its configuration: patchbay config check, with the arguments of the host's own
+service. It changes nothing. Package patchbay has to be installed on the hosts.
+
+Exit status:
+  0  it would start on all hosts
+  1  it would not on some, or some could not be reached`,
+		Example: "  patchbay fleet check --hosts hosts.txt",
+		Args:    argumentsOf(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.ask(cmd, remoteCheck, []string{"ERRORS", "WARNINGS"}, checkLine)
+		},
+	}
+	f.add(cmd)
+	return cmd
+}
+
+// checkLine reads what `patchbay config check -o json` printed on a host.
+func checkLine(a fleet.Answer) hostLine {
+	r, ok := decode[struct {
+		Errors, Warnings int
+		Findings         []jsonFinding
+	}](a)
+	if !ok || a.Status > exitUsage {
+		return unread(a)
+	}
+	l := hostLine{
+		Host: a.Host, State: "would start", good: a.Status == 0, Cells: []string{fmt.Sprint(r.Errors), fmt.Sprint(r.Warnings)},
+		Facts: map[string]any{"errors": r.Errors, "warnings": r.Warnings},
+	}
+	if a.Status != 0 {
+		l.State = "would not start"
+		for _, x := range r.Findings {
+			if x.Severity == "error" {
+				l.Why = strings.TrimPrefix(l.Why+"; "+x.Message, "; ")
+			}
+		}
+	}
+	return l
+}
+
+func newFleetPlanCommand() *cobra.Command {
+	var f fleetFlags
+	cmd := &cobra.Command{
+		Use:   "plan",
+		Short: "Say of each host how much a start of Patchbay would change",
+		Long: `Say of each host how much a start of Patchbay would change: patchbay plan, with the arguments of the host's own service. It changes
+nothing. On the host, patchbay plan prints each row and flow.
+
+Exit status:
+  0  the plans of all hosts are complete
+  1  those of some are not, or some hosts could not be reached`,
+		Example: "  patchbay fleet plan --hosts hosts.txt --parallel 5",
+		Args:    argumentsOf(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.ask(cmd, remotePlan, []string{"ROWS", "FLOWS", "RULES", "PORTS"}, planLine)
+		},
+	}
+	f.add(cmd)
+	return cmd
+}
+
+// planLine reads what `patchbay plan -o json` printed on a host.
+func planLine(a fleet.Answer) hostLine {
+	p, ok := decode[struct {
+		Complete bool
+		Missing  []string
+		Rows     []struct{}
+		Flows    []struct{}
+		IPTables []string `json:"iptables"`
+		Compared struct{ Ports int }
+	}](a)
+	if !ok {
+		return unread(a)
+	}
+	l := hostLine{
+		Host: a.Host, State: "planned", good: p.Complete,
+		Cells: []string{fmt.Sprint(len(p.Rows)), fmt.Sprint(len(p.Flows)), fmt.Sprint(len(p.IPTables)), fmt.Sprint(p.Compared.Ports)},
+		Facts: map[string]any{"rows": len(p.Rows), "flows": len(p.Flows), "rules": len(p.IPTables), "ports": p.Compared.Ports},
+	}
+	switch {
+	case !p.Complete:
+		l.State, l.Why = "incomplete", strings.Join(p.Missing, "; ")
+	case len(p.Rows)+len(p.Flows)+len(p.IPTables) == 0:
+		l.State = "nothing would change"
+	}
+	return l
+}

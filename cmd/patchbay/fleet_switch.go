@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/patchbay-sdn/patchbay/internal/fleet"
+)
+
+// switchFlags are the flags of `patchbay fleet switch`.
+type switchFlags struct {
+	fleetFlags
+	fleet.Switch
+	Record, Log string
+	AfterBatch  string
+	DryRun      bool
+}
+
+func newFleetSwitchCommand() *cobra.Command {
+	var f switchFlags
+	cmd := &cobra.Command{
+		Use:   "switch",
+		Short: "Move hosts to Patchbay: a few first, then in batches, and back by itself where it does not go well",
+		Long: `Move hosts to Patchbay: a few first (--canary), then in batches.
+
+Each host's configuration and plan are looked at before; a host that refuses is not touched. After --to the host has to answer --verify with
+status 0, or --back takes it back by itself. --after is run on this host after each batch, with the hosts in $PATCHBAY_HOSTS, to look at traffic for
+instance; if it fails the batch is taken back. After --stop-on failures no further batch begins.
+
+The record (--record) says how far each host is. The same command goes on where it was stopped, and leaves out hosts that are switched. Every step
+is in the log (--log). --dry-run prints what would be run.
+
+To move hosts back, give the commands the other way round, and another record.
+
+Exit status:
+  0  all hosts are switched
+  1  some are not: taken back, refused, or in need of a look`,
+		Example: `  patchbay fleet switch --hosts hosts.txt --canary 1 --batch 10 --pause 5m --dry-run
+  patchbay fleet switch --hosts hosts.txt --canary 1 --batch 10 --pause 5m --after './ping-the-canaries'`,
+		Args: argumentsOf(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			return f.run(ctx, cmd)
+		},
+	}
+	f.fleetFlags.add(cmd)
+	fl := cmd.Flags()
+	fl.IntVar(&f.Canary, "canary", 1, "how many hosts go first, in a batch of their own")
+	fl.IntVar(&f.Batch, "batch", 10, "how many hosts a later batch has")
+	fl.DurationVar(&f.Pause, "pause", time.Minute, "time between batches")
+	fl.IntVar(&f.StopOn, "stop-on", 1, "after how many failures no further batch begins")
+	fl.StringVar(&f.Check, "check", remoteCheck, "command on a host that says with status 0 that it can be switched")
+	fl.StringVar(&f.Plan, "plan", remotePlan, "command on a host that says with status 0 or 1 that it can be switched; empty: none")
+	fl.StringVar(&f.To, "to", "apt-get install -y patchbay-openvswitch-agent", "command that switches a host")
+	fl.StringVar(&f.Verify, "verify", "patchbay status --wait 1m", "command that says with status 0 that a host is well")
+	fl.StringVar(&f.Back, "back", "apt-get remove -y patchbay-openvswitch-agent", "command that takes a host back")
+	fl.IntVar(&f.Tries, "tries", 1, "how often to ask a host that is not well, a second apart")
+	fl.StringVar(&f.AfterBatch, "after", "", "command on this host that says with status 0 that all is well after a batch")
+	fl.StringVar(&f.Record, "record", "patchbay-fleet.json", "file with how far each host is")
+	fl.StringVar(&f.Log, "log", "patchbay-fleet.log", "file to which every step is added")
+	fl.BoolVar(&f.DryRun, "dry-run", false, "print what would be run, and run nothing")
+	return cmd
+}
+
+func (f *switchFlags) run(ctx context.Context, cmd *cobra.Command) error {
+	hosts, err := f.open(cmd.InOrStdin())
+	if err != nil {
+		return err
+	}
+	if f.Check == "" || f.To == "" || f.Verify == "" || f.Back == "" {
+		return usage{errors.New("--check, --to, --verify and --back are commands: none may be empty")}
+	}
+	record, err := fleet.Open(f.Record)
+	if err != nil {
+		return err
+	}
+	if f.DryRun {
+		f.describe(cmd.OutOrStdout(), hosts, record)
+		return nil
+	}
+	log, err := os.OpenFile(f.Log, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	if err != nil {
+		return fmt.Errorf("opening the log: %w", err)
+	}
+	defer log.Close() //nolint:errcheck // each line is written by itself
+	s := f.Switch
+	s.Now = time.Now
+	s.Say = func(host, text string) {
+		now := time.Now()
+		line := fmt.Sprintf("%-20s %s", host, text)
+		if host == "" {
+			line = text
+		}
+		if !f.Output.forPrograms() {
+			fmt.Fprintf(cmd.OutOrStdout(), "%s  %s\n", now.Format(time.TimeOnly), line)
+		}
+		fmt.Fprintf(log, "%s  %s\n", now.Format(time.RFC3339), line)
+	}
+	if f.AfterBatch != "" {
+		s.After = func(ctx context.Context, batch []string) error { return runLocally(ctx, f.AfterBatch, batch) }
+	}
+	err = hosts.Switch(ctx, record, &s)
+	var stopped fleet.ErrStopped
+	if errors.As(err, &stopped) {
+		err = ended{exitFinding, stopped.Error()}
+	}
+	return errors.Join(err, f.result(cmd.OutOrStdout(), hosts, record))
+}
+
+// describe prints what would be run.
+func (f *switchFlags) describe(out io.Writer, hosts *fleet.Fleet, r *fleet.Record) {
+	batches := r.Batches(hosts.Hosts, f.Canary, f.Batch)
+	left := 0
+	for i, b := range batches {
+		fmt.Fprintf(out, "batch %d: %s\n", i+1, strings.Join(b, " "))
+		left += len(b)
+	}
+	fmt.Fprintf(out, "\n%d of %s are to be switched, %s apart. On each host, by %q:\n", left, plural(len(hosts.Hosts), "host"), short(f.Pause), f.Connect)
+	for _, c := range []struct{ what, command string }{
+		{"check", f.Check}, {"plan", f.Plan}, {"switch", f.To}, {"verify", f.Verify}, {"back, if it is not well", f.Back},
+	} {
+		if c.command != "" {
+			fmt.Fprintf(out, "  %-24s %s\n", c.what, c.command)
+		}
+	}
+	if f.AfterBatch != "" {
+		fmt.Fprintf(out, "Here, after each batch:\n  %s\n", f.AfterBatch)
+	}
+}
+
+// result prints how far all hosts are.
+func (f *switchFlags) result(out io.Writer, hosts *fleet.Fleet, r *fleet.Record) error {
+	var list []hostLine
+	for _, name := range hosts.Hosts {
+		h := r.Hosts[name]
+		state := string(h.State)
+		if state == "" {
+			state = "not begun"
+		}
+		list = append(list, hostLine{Host: name, State: state, Why: h.Why})
+	}
+	if f.Output.forPrograms() {
+		return f.Output.write(out, list)
+	}
+	fmt.Fprintln(out)
+	writeFleet(out, nil, list)
+	return nil
+}
