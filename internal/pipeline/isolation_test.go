@@ -136,7 +136,7 @@ func TestAPortLeavesItsNetworkForTheNext(t *testing.T) {
 		if p.Tag = nil; tag != 0 {
 			p.Tag = &tag
 		}
-		if got := rowsText(c, []Row{apartRow{p.UUID, 1}}); got != want {
+		if got := rowsText(c, []Row{ovsdb.IsolationSpec{Port: p.UUID, VLAN: world.DeadVLAN, Keep: 1}}); got != want {
 			t.Errorf("tag %d: rows %q, want %q", tag, got, want)
 		}
 	}
