@@ -24,7 +24,6 @@ package trunk
 import (
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/extension"
@@ -349,26 +348,14 @@ func (b *bridge) busy() bool {
 func (b *bridge) unanswered() bool { return b.parent.id != "" && !b.answered }
 
 // wanted is what a bridge wants of the database, if anything.
-func (t *trunks) wanted(b *bridge) (pipeline.Row, bool) {
-	br := t.w.Config.IntegrationBridge
+func (t *trunks) wanted(b *bridge) (ovsdb.Spec, bool) {
 	switch {
 	case !b.empty.IsZero():
-		return emptyRow{br, b.name, b.bridgeGoes}, b.patchesGo || b.bridgeGoes
+		return unjoined(t.w.Config.IntegrationBridge, b.name, b.bridgeGoes), b.patchesGo || b.bridgeGoes
 	case b.trunk == nil || b.parent.id == "" || b.moved:
 		return nil, false
 	}
-	row := trunkRow{integration: br, bridge: b.name, parent: b.parent, trunk: b.trunk.ID, sure: b.told, keep: map[string]bool{}}
-	for _, s := range b.trunk.SubPorts {
-		if uncarriable(s) {
-			continue
-		}
-		row.keep[s.PortID] = true
-		if mac, ok := b.macs[s.PortID]; ok {
-			row.subs = append(row.subs, subPort{s.PortID, mac, s.SegmentationID})
-		}
-	}
-	slices.SortFunc(row.subs, func(a, b subPort) int { return strings.Compare(a.id, b.id) })
-	return row, true
+	return t.joined(b), true
 }
 
 // Compile implements extension.Extension.
@@ -384,6 +371,6 @@ func (t *trunks) Compile(o world.Object, want *pipeline.Want) {
 		}
 	}
 	if s := t.strays[id]; s != nil && s.goes {
-		want.Rows = append(want.Rows, strayRow{t.w.Config.IntegrationBridge, id})
+		want.Rows = append(want.Rows, noStray(t.w.Config.IntegrationBridge, id))
 	}
 }

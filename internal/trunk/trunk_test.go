@@ -326,7 +326,7 @@ func (h *host) dump() string {
 	v := h.w.View
 	for b := range v.Bridges() {
 		lines = append(lines, "bridge "+b.Name)
-		for _, i := range interfacesOn(v, b) {
+		for _, i := range v.InterfacesOn(b) {
 			p := v.PortOf(i.UUID)
 			if i.Name == b.Name {
 				continue
@@ -474,7 +474,7 @@ func TestPluggedInTheLastMoment(t *testing.T) {
 	h.trunk(trunk1, parent1)
 	h.others(func(tx *ovsdb.Tx) { tx.EnsureBridge(ovsdb.BridgeSpec{Name: bridgeName(trunk1)}) })
 	h.converge()
-	row := emptyRow{"br-int", bridgeName(trunk1), true}
+	row := unjoined("br-int", bridgeName(trunk1), true)
 	tx := ovsdb.NewTx(h.w.View)
 	row.Add(tx, h.w.View)
 	ops, err := tx.JSON()
