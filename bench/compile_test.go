@@ -139,10 +139,7 @@ func wire(b *testing.B, batch *ovsdb.Batch, found []neutron.Port, ids []string, 
 			for name, t := range trackers {
 				t.Want(o, byBridge[name])
 			}
-			tx := ovsdb.NewTx(w.View)
-			for _, r := range want.Rows {
-				r.Add(tx, w.View)
-			}
+			ovsdb.DiffRows(w.View, want.Rows...)
 		}
 	}
 	w.Switch(batch)

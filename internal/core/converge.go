@@ -121,10 +121,7 @@ func (c *Core) compile(o world.Object) {
 	who := culprit{object: o}
 	err := c.contained.try(who, func() (err error) {
 		want, err = c.extensions.Compile(o, func() pipeline.Want { return pipeline.Compile(c.world, &c.cfg.Settings, o) })
-		tx := ovsdb.NewTx(c.world.View)
-		for _, r := range slices.Concat(want.Rows, want.Until, want.After) {
-			r.Add(tx, c.world.View) // if that fails, it does so before the flows have changed
-		}
+		ovsdb.DiffRows(c.world.View, slices.Concat(want.Rows, want.Until, want.After)...) // if that fails, it does so before the flows have changed
 		return errors.Join(want.Err, err)
 	})
 	at := placeOf(c.world, o)

@@ -11,14 +11,14 @@ import (
 // BridgeSpec says how a bridge shall be. Empty fields of an existing bridge are left as they are.
 type BridgeSpec struct {
 	Name         string
-	Create       bool // by Add; EnsureBridge does in any case
+	Create       bool // if it does not exist; EnsureBridge does in any case
 	DatapathType string
 	FailMode     string
 	Protocols    []string          // added to those there
 	OtherConfig  map[string]string // merged
 	ExternalIDs  map[string]string // merged
 	RemoveConfig []string          // keys of OtherConfig
-	// FirstController is for a bridge that has neither FailMode nor a controller. One that Add creates gets both as soon as it exists.
+	// FirstController is for a bridge that has neither FailMode nor a controller. One that is created gets both as soon as it exists.
 	FirstController *Controller
 	McastSnooping   *bool
 }
@@ -86,9 +86,9 @@ type PortSpec struct {
 	VLANMode    string
 	Trunks      []int
 	OtherConfig map[string]string // of the port, merged
-	// Initial is for a port that Add creates, instead of Tag, VLANMode and Trunks.
+	// Initial is for a port that is created, instead of Tag, VLANMode and Trunks.
 	Initial *VLANs
-	// KeepIfPresent has Add leave a port alone that exists.
+	// KeepIfPresent leaves a port alone that exists.
 	KeepIfPresent bool
 }
 

@@ -4,11 +4,31 @@ package ovsdb
 
 import "slices"
 
-// Add adds what a bridge lacks.
+// Spec says how rows shall be: a value without functions, which can be compared, printed and written down. What it does not name is left alone.
+type Spec interface {
+	// diff adds to a transaction what rows lack, and nothing when all is as wanted. It reads the view and nothing else.
+	diff(t *Tx, v *View)
+}
+
+// DiffRows returns the transaction that makes rows as the specs say. An empty one means that they are.
+func DiffRows(v *View, specs ...Spec) *Tx {
+	t := NewTx(v)
+	t.Add(specs...)
+	return t
+}
+
+// Add adds what rows lack.
+func (t *Tx) Add(specs ...Spec) {
+	for _, s := range specs {
+		s.diff(t, t.view)
+	}
+}
+
+// diff adds what a bridge lacks.
 //
 // The first controller comes with the fail mode, since the fail mode shows that nobody has set up the bridge yet. The first controller of a
 // bridge flushes its flows, so ovs-vswitchd has to have applied it before flows come.
-func (s BridgeSpec) Add(t *Tx, v *View) {
+func (s BridgeSpec) diff(t *Tx, v *View) {
 	b := v.BridgeByName(s.Name)
 	if b == nil {
 		if s.Create {
@@ -34,8 +54,8 @@ func (s BridgeSpec) Add(t *Tx, v *View) {
 	}
 }
 
-// Add adds what a port lacks. Without its bridge there is nothing to add.
-func (s PortSpec) Add(t *Tx, v *View) {
+// diff adds what a port lacks. Without its bridge there is nothing to add.
+func (s PortSpec) diff(t *Tx, v *View) {
 	_, created := t.bridges[s.Bridge]
 	if !created && v.BridgeByName(s.Bridge) == nil {
 		return
@@ -65,8 +85,8 @@ type AccessSpec struct {
 	OtherConfig map[string]string
 }
 
-// Add adds what the port lacks. A port that is gone lacks nothing.
-func (s AccessSpec) Add(t *Tx, v *View) {
+// diff adds what the port lacks. A port that is gone lacks nothing.
+func (s AccessSpec) diff(t *Tx, v *View) {
 	p := v.Port(s.Port)
 	if p == nil {
 		return
@@ -96,8 +116,8 @@ const (
 	NoVLAN  = 0
 )
 
-// Add isolates the port, unless it is isolated or may stay where it is.
-func (s IsolationSpec) Add(t *Tx, v *View) {
+// diff isolates the port, unless it is isolated or may stay where it is.
+func (s IsolationSpec) diff(t *Tx, v *View) {
 	p := v.Port(s.Port)
 	if p == nil {
 		return
@@ -119,8 +139,8 @@ type AbsentPort struct {
 	Bridge, Name string
 }
 
-// Add deletes the port.
-func (s AbsentPort) Add(t *Tx, v *View) {
+// diff deletes the port.
+func (s AbsentPort) diff(t *Tx, v *View) {
 	p := v.Port(s.Port)
 	if s.Port == "" {
 		if p = v.PortByName(s.Name); p == nil {

@@ -10,11 +10,6 @@ import (
 	"strings"
 )
 
-// Spec says how rows shall be: a value without functions.
-type Spec interface {
-	Add(t *Tx, v *View)
-}
-
 // When has specs count as long as all of these rows exist.
 type When struct {
 	Bridges    []string // by name
@@ -23,8 +18,8 @@ type When struct {
 	Specs      []Spec
 }
 
-// Add adds what the specs lack.
-func (s When) Add(t *Tx, v *View) {
+// diff adds what the specs lack.
+func (s When) diff(t *Tx, v *View) {
 	missing := slices.ContainsFunc(s.Bridges, func(name string) bool { return v.BridgeByName(name) == nil }) ||
 		slices.ContainsFunc(s.Ports, func(id UUID) bool { return v.Port(id) == nil }) ||
 		slices.ContainsFunc(s.Interfaces, func(id UUID) bool { return v.Interface(id) == nil })
@@ -32,7 +27,7 @@ func (s When) Add(t *Tx, v *View) {
 		return
 	}
 	for _, spec := range s.Specs {
-		spec.Add(t, v)
+		spec.diff(t, v)
 	}
 }
 
@@ -59,8 +54,8 @@ type IDList struct {
 	Bridge  string
 }
 
-// Add adds what the interface lacks. An interface that is gone lacks nothing.
-func (s InterfaceSpec) Add(t *Tx, v *View) {
+// diff adds what the interface lacks. An interface that is gone lacks nothing.
+func (s InterfaceSpec) diff(t *Tx, v *View) {
 	i := v.Interface(s.Interface)
 	if i == nil {
 		return
@@ -123,8 +118,8 @@ type AbsentPatches struct {
 	WithBridge bool
 }
 
-// Add deletes the patches.
-func (s AbsentPatches) Add(t *Tx, v *View) {
+// diff deletes the patches.
+func (s AbsentPatches) diff(t *Tx, v *View) {
 	b := v.BridgeByName(s.Bridge)
 	if b == nil {
 		return
@@ -167,8 +162,8 @@ type StrayPatch struct {
 	PeerPrefixes []string // of the peer's name
 }
 
-// Add deletes the port.
-func (s StrayPatch) Add(t *Tx, v *View) {
+// diff deletes the port.
+func (s StrayPatch) diff(t *Tx, v *View) {
 	i, p := v.InterfaceByName(s.Name), v.PortByName(s.Name)
 	if i == nil || p == nil || i.Type != "patch" {
 		return

@@ -16,8 +16,8 @@ type ConfigSpec struct {
 	Remove map[string]string
 }
 
-// Add adds what the port lacks.
-func (s ConfigSpec) Add(t *Tx, v *View) {
+// diff adds what the port lacks.
+func (s ConfigSpec) diff(t *Tx, v *View) {
 	p := v.Port(s.Port)
 	if p == nil {
 		return
@@ -63,8 +63,8 @@ type PortQoS struct {
 	Queue       *QueueSpec
 }
 
-// Add adds what the port lacks, or deletes what it has.
-func (s PortQoS) Add(t *Tx, v *View) {
+// diff adds what the port lacks, or deletes what it has.
+func (s PortQoS) diff(t *Tx, v *View) {
 	p := v.Port(s.Port)
 	if p == nil {
 		return
@@ -115,8 +115,8 @@ type OrphanedQoS struct {
 	QueuePort string            // key of external_ids that names the port of a queue
 }
 
-// Add deletes the rows and queues that no other row refers to.
-func (s OrphanedQoS) Add(t *Tx, v *View) {
+// diff deletes the rows and queues that no other row refers to.
+func (s OrphanedQoS) diff(t *Tx, v *View) {
 	gone := func(name string) bool { return name != "" && v.PortByName(name) == nil }
 	deleted, used := map[UUID]bool{}, map[UUID]bool{}
 	for p := range v.Ports() {

@@ -20,8 +20,8 @@ type SharedQoS struct {
 	Unknown    []string
 }
 
-// Add brings the row, its queues and the uplinks in line.
-func (s SharedQoS) Add(t *Tx, v *View) {
+// diff brings the row, its queues and the uplinks in line.
+func (s SharedQoS) diff(t *Tx, v *View) {
 	qos := findQoS(v, s.Key.matches)
 	queues, have := map[int]Ref{}, map[int]bool{}     // by number; have: those that are right already
 	claimed, keep := map[UUID]bool{}, map[UUID]bool{} // queues that are wanted, and those that stay

@@ -13,7 +13,7 @@ type Described struct {
 }
 
 // Describe tells what a row wants.
-func Describe(row Row, v *ovsdb.View) Described {
+func Describe(row ovsdb.Spec, v *ovsdb.View) Described {
 	switch r := row.(type) {
 	case ovsdb.BridgeSpec:
 		return Described{Bridge: r.Name}

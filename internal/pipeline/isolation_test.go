@@ -136,19 +136,15 @@ func TestAPortLeavesItsNetworkForTheNext(t *testing.T) {
 		if p.Tag = nil; tag != 0 {
 			p.Tag = &tag
 		}
-		if got := rowsText(c, []Row{ovsdb.IsolationSpec{Port: p.UUID, VLAN: world.DeadVLAN, Keep: 1}}); got != want {
+		if got := rowsText(c, []ovsdb.Spec{ovsdb.IsolationSpec{Port: p.UUID, VLAN: world.DeadVLAN, Keep: 1}}); got != want {
 			t.Errorf("tag %d: rows %q, want %q", tag, got, want)
 		}
 	}
 }
 
 // rowsText is what rows write about a port.
-func rowsText(c *cloud, rows []Row) string {
-	tx := ovsdb.NewTx(c.w.View)
-	for _, r := range rows {
-		r.Add(tx, c.w.View)
-	}
-	texts, err := tx.JSON()
+func rowsText(c *cloud, rows []ovsdb.Spec) string {
+	texts, err := ovsdb.DiffRows(c.w.View, rows...).JSON()
 	if err != nil {
 		return err.Error()
 	}

@@ -33,9 +33,7 @@ func view(ports []ovsdb.Port, qos []ovsdb.QoS, queues []ovsdb.Queue) *ovsdb.View
 // written is what a row wants changed, without preconditions: "delete QoS 1", "update Port p".
 func written(t *testing.T, row ovsdb.Spec, v *ovsdb.View) []string {
 	t.Helper()
-	tx := ovsdb.NewTx(v)
-	row.Add(tx, v)
-	all, err := tx.JSON()
+	all, err := ovsdb.DiffRows(v, row).JSON()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -123,10 +123,5 @@ func noStray(integration, name string) ovsdb.Spec {
 
 // isStray says whether a name is that of a patch of a trunk on the integration bridge that leads nowhere.
 func isStray(v *ovsdb.View, integration, name string) bool {
-	if !hasPrefix(name, parentInner, subInner) {
-		return false
-	}
-	tx := ovsdb.NewTx(v)
-	noStray(integration, name).Add(tx, v)
-	return tx.Len() > 0
+	return hasPrefix(name, parentInner, subInner) && ovsdb.DiffRows(v, noStray(integration, name)).Len() > 0
 }

@@ -260,8 +260,7 @@ func (t *trunks) settle(name string) {
 	}
 	b.complete = false
 	if want, ok := t.wanted(b); ok && b.told {
-		tx := ovsdb.NewTx(t.w.View)
-		want.Add(tx, t.w.View)
+		tx := ovsdb.DiffRows(t.w.View, want)
 		_, err := tx.JSON()
 		b.complete = err == nil && tx.Len() == 0
 	}

@@ -253,11 +253,7 @@ func (h *host) apply() bool {
 			}
 		}
 	}, world.Object.Compare) {
-		tx := ovsdb.NewTx(h.w.View)
-		for _, row := range h.wants[o].Rows {
-			row.Add(tx, h.w.View)
-		}
-		if tx.Len() > 0 {
+		if tx := ovsdb.DiffRows(h.w.View, h.wants[o].Rows...); tx.Len() > 0 {
 			h.commits++
 			if _, errs := h.db.CommitAll(context.Background(), []*ovsdb.Tx{tx}); errs[0] != nil {
 				h.t.Fatal(o, errs[0])
@@ -475,15 +471,12 @@ func TestPluggedInTheLastMoment(t *testing.T) {
 	h.others(func(tx *ovsdb.Tx) { tx.EnsureBridge(ovsdb.BridgeSpec{Name: bridgeName(trunk1)}) })
 	h.converge()
 	row := unjoined("br-int", bridgeName(trunk1), true)
-	tx := ovsdb.NewTx(h.w.View)
-	row.Add(tx, h.w.View)
-	ops, err := tx.JSON()
+	ops, err := ovsdb.DiffRows(h.w.View, row).JSON()
 	if err != nil || !strings.Contains(strings.Join(ops, "\n"), `"columns":["ports"]`) {
 		t.Errorf("%v: the bridge is deleted whoever is on it: %v", err, ops)
 	}
 	h.plug(trunk1, parent1)
-	tx = ovsdb.NewTx(h.w.View)
-	if row.Add(tx, h.w.View); tx.Len() != 0 {
+	if ovsdb.DiffRows(h.w.View, row).Len() != 0 {
 		t.Error("a bridge with a VM is deleted")
 	}
 }
