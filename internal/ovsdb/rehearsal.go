@@ -40,6 +40,30 @@ func NewRehearsal(initial *Batch) *Rehearsal {
 	return r
 }
 
+// ReadAll runs a client until it has the rows, and returns them: what a Rehearsal begins with.
+func ReadAll(ctx context.Context, c interface {
+	Run(ctx context.Context)
+	Changes() <-chan *Batch
+},
+) (*Batch, error) {
+	ctx, stop := context.WithCancel(ctx)
+	over := make(chan struct{})
+	go func() { defer close(over); c.Run(ctx) }()
+	defer func() { stop(); <-over }()
+	select {
+	case b, ok := <-c.Changes():
+		switch {
+		case !ok:
+			return nil, context.Cause(ctx)
+		case b.Kind == Disconnected:
+			return nil, b.Err
+		}
+		return b, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
 // Changes returns the stream of batches; the first is the one it began with.
 func (r *Rehearsal) Changes() <-chan *Batch { return r.changes }
 
