@@ -62,7 +62,7 @@ func (s *bridges) link(ctx context.Context, name string) <-chan agent.Link {
 		s.all[name] = b
 	}
 	s.connect(b)
-	context.AfterFunc(ctx, func() { s.disconnect(b) })
+	context.AfterFunc(ctx, func() { s.disconnect(b) }) // which waits for nothing but the lock
 	return b.links
 }
 
