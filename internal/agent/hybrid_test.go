@@ -254,6 +254,16 @@ func (h *hybridHost) startWithA() {
 	h.wired(hybridA)
 }
 
+// startWithAB does the same with ports A and B.
+func (h *hybridHost) startWithAB() {
+	h.t.Helper()
+	h.put(hybridB, 6)
+	h.start()
+	h.plug("qvo", hybridA, 7)
+	h.plug("qvo", hybridB, 8)
+	h.wired(hybridB)
+}
+
 func TestHybridPortWaitsForItsRules(t *testing.T) {
 	inHybridHost(t, func(h *hybridHost) {
 		h.kernel.held = make(chan struct{})
@@ -278,11 +288,7 @@ func TestHybridPortWaitsForItsRules(t *testing.T) {
 
 func TestHybridRestartWritesNothing(t *testing.T) {
 	inHybridHost(t, func(h *hybridHost) {
-		h.put(hybridB, 6)
-		h.start()
-		h.plug("qvo", hybridA, 7)
-		h.plug("qvo", hybridB, 8)
-		h.wired(hybridB)
+		h.startWithAB()
 		flows := h.ovs.Bridge("br-int").Flows()
 		for _, away := range []bool{false, true} {
 			h.stop()
@@ -509,11 +515,7 @@ func TestHybridPlainPort(t *testing.T) {
 // From iptables_hybrid to openvswitch and back: flows come first, then the rules of that port go, at last what ports share, and the mark tells.
 func TestHybridToOpenvswitchAndBack(t *testing.T) {
 	inHybridHost(t, func(h *hybridHost) {
-		h.put(hybridB, 6)
-		h.start()
-		h.plug("qvo", hybridA, 7)
-		h.plug("qvo", hybridB, 8)
-		h.wired(hybridB)
+		h.startWithAB()
 		h.stop()
 		h.kernel.took()
 		mark := func() string { return h.ovs.view().BridgeByName("br-int").OtherConfig["iptables_cleaned"] }

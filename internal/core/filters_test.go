@@ -22,7 +22,7 @@ import (
 func settle(t *testing.T, a *host) {
 	t.Helper()
 	for {
-		for _, o := range a.world.Settle() {
+		for _, o := range a.world.Resolve() {
 			a.compile(o)
 		}
 		a.turn.begin(time.Now())

@@ -207,7 +207,7 @@ func TestTheLastSnapshot(t *testing.T) {
 		"no file":            func(a *host) { a.cfg.Snapshot = false },
 		"nothing changed":    func(a *host) { a.memory.stale = false },
 		"one is on its way":  func(a *host) { a.memory.saving = true },
-		"something is asked": func(a *host) { a.world.Doubt() },
+		"something is asked": func(a *host) { a.world.Resync() },
 	} {
 		a := obeying(t, nil)
 		a.cfg.Snapshot = true

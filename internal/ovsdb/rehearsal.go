@@ -84,7 +84,7 @@ func (r *Rehearsal) CommitAll(_ context.Context, txs []*Tx) (Result, []error) {
 		}
 	}
 	d.collect()
-	r.settle(d)
+	r.assignNumbers(d)
 	b := d.batch()
 	b.Seq, b.Kind = r.view.seq+1, Update
 	r.view.Apply(b)
@@ -120,8 +120,8 @@ func (r *Rehearsal) commit(d *draft, tx *Tx) error {
 	return nil
 }
 
-// settle does the part of ovs-vswitchd.
-func (r *Rehearsal) settle(d *draft) {
+// assignNumbers does the part of ovs-vswitchd.
+func (r *Rehearsal) assignNumbers(d *draft) {
 	for id, b := range d.bridges.changed {
 		if b != nil && d.bridges.rows[id] == nil && b.DatapathID == "" {
 			b.DatapathID = fmt.Sprintf("%016x", r.made)

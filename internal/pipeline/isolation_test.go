@@ -117,7 +117,7 @@ func TestAPortIsInNoVLANBeforeItIsWired(t *testing.T) {
 			for _, ofport := range []int{0, -1, 11} { // not made yet, failed, made
 				c := newCloud(cfg)
 				c.plugInto("tapA", ofport, map[string]string{"iface-id": "A", "attached-mac": "fa:16:3e:00:00:0a"})
-				c.w.Settle() // nobody has answered
+				c.w.Resolve() // nobody has answered
 				want := Compile(c.w, c.s, world.Object{Kind: world.KindPort, ID: "A"})
 				if got := rowsText(c, want.Rows); got != "tag=4095 vlan_mode=trunk trunks=4095" {
 					t.Errorf("number %d: rows %q", ofport, got)

@@ -219,7 +219,7 @@ func (h *replay) converge() {
 	asked := map[world.Item]bool{}
 	for range 20 {
 		busy := false
-		for _, o := range h.set.Resolve(h.w.Settle()) {
+		for _, o := range h.set.Resolve(h.w.Resolve()) {
 			busy = true
 			h.compile(o)
 		}

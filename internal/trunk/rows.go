@@ -79,7 +79,7 @@ func (t *trunks) joined(b *bridge) ovsdb.Spec {
 			specs = append(specs, pair(integration, b.name, [2]string{subInner, subOuter}, s.PortID, mac.String(), s.SegmentationID, "")...)
 		}
 	}
-	if b.told { // the other patches are not the trunk's any more
+	if b.confirmed { // the other patches are not the trunk's any more
 		specs = append(specs, ovsdb.AbsentPatches{
 			Bridge: b.name, Prefixes: []string{subOuter}, Keep: keep, PeerBridge: integration, PeerPrefixes: []string{parentInner, subInner},
 		})

@@ -64,10 +64,10 @@ type bridge struct {
 	life   uint64 // counts incarnations of the parent's interface
 
 	trunk *neutron.Trunk // nil while nobody has told
-	// told: by the server, in this run. answered: nothing happened since that would make the answer old.
-	told, answered bool
-	// news counts what was heard, so that an answer can be told from what came after the question.
-	news  uint64
+	// confirmed: by the server, in this run. answered: nothing happened since that would make the answer old.
+	confirmed, answered bool
+	// seq counts what was heard, so that an answer can be told from what came after the question.
+	seq   uint64
 	macs  map[string]neutron.MAC // of sub-ports, by id
 	bound map[string]bool        // sub-ports that the server was asked to bind in this life, and whether it did
 
@@ -158,8 +158,8 @@ func (t *trunks) OnPush(p *neutron.Push) error {
 			continue // on another host
 		}
 		t.touched[b.name] = true
-		b.news++
-		if !b.told || !b.answered {
+		b.seq++
+		if !b.confirmed || !b.answered {
 			continue // the answer to come has it
 		}
 		at := slices.IndexFunc(b.trunk.SubPorts, func(s neutron.SubPort) bool { return s.PortID == sub.PortID })
@@ -186,7 +186,7 @@ func (b *bridge) forget(subPort string) {
 // Resync implements extension.Resyncer. A sub-port that the server did not bind gets another chance.
 func (t *trunks) Resync() {
 	for name, b := range t.bridges {
-		b.news++
+		b.seq++
 		b.answered = false
 		maps.DeleteFunc(b.bound, func(_ string, ok bool) bool { return !ok })
 		t.touched[name] = true
@@ -208,7 +208,7 @@ func (t *trunks) Resolve(changed []world.Object) []world.Object {
 	}
 	var out []world.Object
 	for name := range t.touched {
-		t.settle(name)
+		t.resolve(name)
 		out = append(out, own.Object(ownKey(name)))
 	}
 	for name := range t.suspects {
@@ -233,8 +233,8 @@ const own extension.Objects[ownKey] = name
 // ownKey is the name of a trunk's bridge or of a stray patch port: their prefixes tell them apart.
 type ownKey string
 
-// settle works out anew what follows for a bridge.
-func (t *trunks) settle(name string) {
+// resolve works out anew what follows for a bridge.
+func (t *trunks) resolve(name string) {
 	b, row := t.bridges[name], t.w.View.BridgeByName(name)
 	if row == nil {
 		if b != nil {
@@ -259,7 +259,7 @@ func (t *trunks) settle(name string) {
 		b.empty = t.now()
 	}
 	b.complete = false
-	if want, ok := t.wanted(b); ok && b.told {
+	if want, ok := t.wanted(b); ok && b.confirmed {
 		tx := ovsdb.DiffRows(t.w.View, want)
 		_, err := tx.JSON()
 		b.complete = err == nil && tx.Len() == 0
@@ -275,13 +275,13 @@ func (t *trunks) plugged(b *bridge, p parent) {
 	delete(t.parents, b.parent.id)
 	b.parent, b.answered, b.bound, b.due, b.moved = p, false, map[string]bool{}, true, false
 	b.life++
-	b.news++
+	b.seq++
 	if p.id == "" {
 		return
 	}
 	t.parents[p.id] = b.name
 	if b.trunk != nil && b.trunk.PortID != p.id {
-		b.trunk, b.told = nil, false
+		b.trunk, b.confirmed = nil, false
 	}
 	if m, ok := t.recalled[p.id]; ok && b.trunk == nil && bridgeName(m.Trunk) == b.name {
 		b.trunk = &neutron.Trunk{ID: m.Trunk, PortID: p.id, SubPorts: slices.Clone(m.SubPorts)}
@@ -294,7 +294,7 @@ func (t *trunks) plugged(b *bridge, p parent) {
 func (b *bridge) learn(now *neutron.Trunk) {
 	b.answered = true
 	if now == nil {
-		b.trunk, b.told = nil, false // what is there stays: it cannot be told whose it is
+		b.trunk, b.confirmed = nil, false // what is there stays: it cannot be told whose it is
 		return
 	}
 	var before []neutron.SubPort
@@ -308,12 +308,12 @@ func (b *bridge) learn(now *neutron.Trunk) {
 		}
 	}
 	b.due = b.due || now.Status != neutron.TrunkActive
-	b.trunk, b.told = now, true
+	b.trunk, b.confirmed = now, true
 }
 
 // unbound lists the sub-ports that the server has to bind to this host.
 func (b *bridge) unbound() []neutron.SubPort {
-	if !b.told || !b.answered || b.parent.id == "" || b.moved {
+	if !b.confirmed || !b.answered || b.parent.id == "" || b.moved {
 		return nil
 	}
 	var out []neutron.SubPort

@@ -234,8 +234,8 @@ func (h *host) word(format string, args ...any) {
 
 // The loop.
 
-func (h *host) settle() {
-	for _, o := range h.set.Resolve(h.w.Settle()) {
+func (h *host) resolve() {
+	for _, o := range h.set.Resolve(h.w.Resolve()) {
 		want, err := h.set.Compile(o, func() pipeline.Want { return pipeline.Want{} })
 		if err != nil || len(want.Flows)+len(want.After)+len(want.Meters) > 0 {
 			h.t.Fatal(o, err, want)
@@ -282,7 +282,7 @@ func (h *host) run(call extension.Call) (any, error) {
 func (h *host) converge() {
 	h.t.Helper()
 	for range 100 {
-		h.settle()
+		h.resolve()
 		if h.apply() || h.onTime() {
 			continue
 		}
@@ -610,7 +610,7 @@ func TestTakeover(t *testing.T) {
 func TestExplain(t *testing.T) {
 	h := newHost(t)
 	h.plug(trunk1, parent1)
-	h.settle()
+	h.resolve()
 	parent, passenger := world.Object{Kind: world.KindPort, ID: parent1}, world.Object{Kind: world.KindPort, ID: sub1}
 	if got := h.set.Explain(parent); len(got) != 1 || !strings.Contains(got[0], "has not told") {
 		t.Error(got)
@@ -646,12 +646,12 @@ func TestAnyOrder(t *testing.T) {
 			for range r.IntN(6) {
 				switch r.IntN(4) {
 				case 0:
-					h.settle()
+					h.resolve()
 				case 1:
-					h.settle()
+					h.resolve()
 					h.apply()
 				case 2:
-					h.settle()
+					h.resolve()
 					h.onTime()
 					if calls := h.x.Calls(); len(calls) > 0 {
 						call := calls[r.IntN(len(calls))]
@@ -724,7 +724,7 @@ func TestAnswersStayAsTheyCame(t *testing.T) {
 	s1, s2 := sub("t1", "s1", 1), sub("t1", "s2", 2)
 	b := &bridge{name: bridgeName("t1"), parent: parent{id: "p"}, bound: map[string]bool{}, macs: map[string]neutron.MAC{}}
 	x := &trunks{bridges: map[string]*bridge{b.name: b}, touched: map[string]bool{}}
-	answer := told{[]question{{bridge: b.name, parent: "p"}}, []neutron.Trunk{{ID: "t1", PortID: "p", SubPorts: []neutron.SubPort{s1, s2}}}}
+	answer := trunksPulled{[]question{{bridge: b.name, parent: "p"}}, []neutron.Trunk{{ID: "t1", PortID: "p", SubPorts: []neutron.SubPort{s1, s2}}}}
 	x.OnCall(trunksCall{}, answer, nil)
 	data, err := json.Marshal(s1)
 	if err == nil {
