@@ -127,7 +127,7 @@ func wire(b *testing.B, batch *ovsdb.Batch, found []neutron.Port, ids []string, 
 	settings := &pipeline.Settings{}
 	set := extension.Make(w, more)
 	settle := func() {
-		for _, o := range set.Resolve(w.Settle()) {
+		for _, o := range set.Resolve(w.Resolve()) {
 			byBridge := map[string][]delta.Flow{}
 			want, err := set.Compile(o, func() pipeline.Want { return pipeline.Compile(w, settings, o) })
 			if err != nil {
@@ -139,10 +139,7 @@ func wire(b *testing.B, batch *ovsdb.Batch, found []neutron.Port, ids []string, 
 			for name, t := range trackers {
 				t.Want(o, byBridge[name])
 			}
-			tx := ovsdb.NewTx(w.View)
-			for _, r := range want.Rows {
-				r.Add(tx, w.View)
-			}
+			ovsdb.DiffRows(w.View, want.Rows...)
 		}
 	}
 	w.Switch(batch)

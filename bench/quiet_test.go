@@ -197,7 +197,7 @@ func heapKept(t testing.TB, args map[string]any) int64 {
 		if err := w.Push(decoded.(*neutron.Push), time.Now()); err != nil {
 			t.Fatal(err)
 		}
-		w.Settle()
+		w.Resolve()
 	}
 	heap := func() int64 {
 		var m runtime.MemStats
@@ -237,7 +237,7 @@ func BenchmarkForeignPush(b *testing.B) {
 				if err := errors.Join(w.Push(push, time.Now()), set.OnPush(push)); err != nil {
 					b.Fatal(err)
 				}
-				set.Resolve(w.Settle())
+				set.Resolve(w.Resolve())
 			}
 		})
 	}

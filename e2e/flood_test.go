@@ -96,7 +96,7 @@ func TestFlood(t *testing.T) {
 	fmt.Printf("a call of somebody else through the same broker: %s quiet, %s during the flood (medians)\n", ms(quantile(quietCalls, 0.5)), ms(quantile(floodCalls, 0.5)))
 	fmt.Printf("memory: at most %d MiB before, %d MiB with the flood; growth bound %d MiB, the unit's MemoryMax %d MiB\n", peak>>20, flooded>>20, floodGrowth>>20, most>>20)
 	fmt.Printf("agent: %d messages, %d dropped, %d resyncs; the loop was busy for %.1f s in %d turns, the longest %.1f ms\n", end.Messages-before.Messages, end.Dropped-before.Dropped,
-		end.Resyncs-before.Resyncs, end.BusySeconds-before.BusySeconds, end.Turns-before.Turns, 1000*end.LongestSeconds)
+		end.Resyncs-before.Resyncs, end.BusySeconds-before.BusySeconds, end.Steps-before.Steps, 1000*end.LongestSeconds)
 
 	if len(during) < 5 {
 		t.Errorf("%d ports were wired during the flood, too few to judge", len(during))

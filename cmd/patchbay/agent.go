@@ -137,7 +137,7 @@ func startAgent(ctx context.Context, o *options.Options, to logging) error {
 	}
 	log.Info("agent starting", "version", version, "host", o.Default.Host)
 	for _, p := range o.Advice() {
-		log.Warn("a setting is probably not as meant, see patchbay config check", "setting", p.Sentence, "at", p.Origin.String())
+		log.Warn("setting has no effect or is insecure, see patchbay config check", "setting", p.Sentence, "at", p.Origin.String())
 	}
 
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)

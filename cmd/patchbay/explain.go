@@ -27,7 +27,7 @@ func newExplainCommand() *cobra.Command {
 		Long: `Explain in sentences the state of a port, or why a flow exists.
 
 PORT is an id, the beginning of it, a name, an interface or an address. FLOW is
-written as ovs-ofctl shows it; a whole line of it may be pasted.`,
+a flow as ovs-ofctl prints it; you can paste a whole line.`,
 		Example: `  patchbay explain web-1
   patchbay explain 'table=82,priority=77,ct_state=+new-est,tcp,reg5=0x7,tp_dst=22'`,
 		Args:              argumentsOf(1, 1),

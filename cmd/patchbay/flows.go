@@ -44,8 +44,8 @@ func newFlowsCommand() *cobra.Command {
 		Short: "Show the flows of a bridge, by table and with the names of tables and ports",
 		Long: `Show the flows of a bridge, by table and with the names of tables and ports.
 
-The bridge is read through its management socket, found as ovs-ofctl does: in
-$OVS_RUNDIR, else in the default run directory. Nothing is changed.
+The command reads the bridge through its management socket, in $OVS_RUNDIR or else in the
+default run directory, as ovs-ofctl does. It changes nothing.
 
 With --owner the command asks the running agent instead: the owner and reason of each flow, and which flows are
 missing, different, stale or foreign.`,

@@ -21,9 +21,9 @@ func newHealthCommand() *cobra.Command {
 		Use:   "health",
 		Short: "Say in one line whether the agent does its work, for health checks of containers",
 		Long: `Say in one line whether the agent does its work: its loop answers, and the switch's database, the bridges and
-the broker are connected. It is for health checks of containers; patchbay status says more.
+the broker are connected. Use it for health checks of containers; patchbay status prints the details.
 
-A restart mends none of the connections. Where a failed check restarts the agent, ask with --live.
+A restart of the agent repairs no connection. If a failed check restarts the agent, use --live.
 
 Without --socket the command asks the agent that runs on this host, whatever files it was started with.
 

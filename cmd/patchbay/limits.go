@@ -49,7 +49,7 @@ func serverLimits(releases string) []string {
 	}
 	switch {
 	case strings.HasSuffix(releases, "or later"):
-	case neutron.PushesWhenTold(releases):
+	case neutron.PushesAfterReport(releases):
 		out = append(out, fmt.Sprintf("The server looks like %s, and objects are those of %d: a later one of these pushes each change twice. "+
 			"An external or shared network with a subnet and a DHCP port, found at the agent's next start, tells the release.", releases, first))
 	}

@@ -42,7 +42,7 @@ func openLog(o *options.Options, level *slog.LevelVar) (*slog.Logger, logFiles) 
 		log.Warn("log file not opened, logging to standard error, retrying", "err", err)
 	}
 	for _, a := range late {
-		log.Warn("log_date_format has no equal here, times have the default form", "format", a.Value.String())
+		log.Warn("log_date_format not supported, using the default form", "format", a.Value.String())
 	}
 	return log, files
 }

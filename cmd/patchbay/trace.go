@@ -41,10 +41,10 @@ Without a protocol the packet is a ping. The switch itself decides (ofproto/trac
 the command sends no packet and changes nothing. It follows the first packet of a
 connection, then later packets, then the replies.
 
-A packet to another network is followed to the router's interface on this host, and
-from where the router sends it on. The router itself is not followed.
+The command follows a packet to another network up to the router's interface on this host,
+and again from where the router sends it. It does not follow the packet inside the router.
 
-A packet to another host is followed to the tunnel. The last line is the command
+The command follows a packet to another host up to the tunnel. The last line is the command
 that continues on the other host.
 
 Exit status: 0 when the packet passes, 1 when it is dropped; 2 and 4 as of every command.

@@ -9,14 +9,11 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
-
-	"golang.org/x/sys/unix"
 )
 
 // visibleInstead has the test binary hold a connection to the address that it names, as an agent with capabilities of its file does, try
@@ -70,9 +67,12 @@ func TestHealthChecksSeeTheConnection(t *testing.T) {
 	defer server.Close()
 	for name, effective := range map[string]byte{"effective": 1, "permitted only": 0} {
 		t.Run(name, func(t *testing.T) {
-			path := capableCopy(t, effective)
-			nobody := []string{"--reuid", "65534", "--regid", "65534", "--clear-groups", "--"}
-			cmd := exec.Command("setpriv", append(nobody, path)...)
+			path := copyOfTest(t, daemonName)
+			if err := os.WriteFile(filepath.Join(filepath.Dir(path), "secret"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			setCapabilities(t, path, effective)
+			cmd := asNobody(path)
 			cmd.Env = append(os.Environ(), visibleInstead+"="+server.Addr().String())
 			in, err := cmd.StdinPipe()
 			if err != nil {
@@ -101,7 +101,7 @@ func TestHealthChecksSeeTheConnection(t *testing.T) {
 				t.Fatal(said)
 			}
 			// As the health check: nobody again, without capabilities.
-			fds, err := exec.Command("setpriv", append(nobody, "ls", "-l", "/proc/"+strconv.Itoa(cmd.Process.Pid)+"/fd")...).CombinedOutput()
+			fds, err := asNobody("ls", "-l", "/proc/"+strconv.Itoa(cmd.Process.Pid)+"/fd").CombinedOutput()
 			if err != nil || !strings.Contains(string(fds), "socket:[") {
 				t.Errorf("%v: %s", err, fds)
 			}
@@ -111,28 +111,4 @@ func TestHealthChecksSeeTheConnection(t *testing.T) {
 			}
 		})
 	}
-}
-
-// capableCopy copies the test binary to a file with CAP_NET_ADMIN and CAP_DAC_OVERRIDE, beside a file that only root may read. Effective
-// says whether the capabilities are effective at once.
-func capableCopy(t *testing.T, effective byte) string {
-	t.Helper()
-	self, err := os.ReadFile(os.Args[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir, err := os.MkdirTemp("/var/tmp", "pbcaps") // not mounted nosuid, and open to others
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	path := filepath.Join(dir, daemonName)
-	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(path, self, 0o755), os.WriteFile(filepath.Join(dir, "secret"), nil, 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	caps := []byte{effective, 0, 0, 2, 0x02, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
-	if err := unix.Setxattr(path, "security.capability", caps, 0); err != nil {
-		t.Skipf("no capabilities on files here: %v", err)
-	}
-	return path
 }

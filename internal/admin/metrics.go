@@ -112,7 +112,7 @@ func metrics() []metric {
 			put(float64(s.Totals.Warnings), "warning")
 			put(float64(s.Totals.Errors), "error")
 		}, nil},
-		{"patchbay_loop_steps_total", "steps of the agent's loop", counter, nil, total(func(t *inspect.Totals) uint64 { return t.Turns }), nil},
+		{"patchbay_loop_steps_total", "steps of the agent's loop", counter, nil, total(func(t *inspect.Totals) uint64 { return t.Steps }), nil},
 		{"patchbay_loop_busy_seconds_total", "time that the loop was busy", counter, nil, value(func(s *inspect.Status) float64 { return s.Totals.BusySeconds }), nil},
 		{"patchbay_loop_longest_step_seconds", "the longest step of the loop since the start", gauge, nil, value(func(s *inspect.Status) float64 { return s.Totals.LongestSeconds }), nil},
 		{"patchbay_port_wired_seconds", "time from plugging a port in until the server confirmed that it is up", histogram, nil, nil, func(s *inspect.Status) inspect.Histogram { return s.Totals.Wired }},

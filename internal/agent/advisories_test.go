@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/patchbay-sdn/patchbay/internal/fake"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
@@ -18,7 +19,7 @@ func TestAdvisories(t *testing.T) {
 		r := start(t, nil)
 		defer func() { _ = r.stop() }()
 		r.broker.onEvent(messaging.Connected{Addr: "a:5671", TLS: "unverified"})
-		first := connected()
+		first := fake.Connected()
 		r.sw.changes <- first
 		wait(time.Second)
 		s, err := r.agent.Status(t.Context())

@@ -348,7 +348,7 @@ func (t *turns) took(d time.Duration) {
 
 // add adds the turns to the totals.
 func (t *turns) add(to *inspect.Totals) {
-	to.Turns, to.BusySeconds, to.LongestSeconds = t.n, t.busy.Seconds(), t.longest.Seconds()
+	to.Steps, to.BusySeconds, to.LongestSeconds = t.n, t.busy.Seconds(), t.longest.Seconds()
 }
 
 // take is where messages arrive. It hands them to the loop; from then on they are ours, and the broker may forget them. While

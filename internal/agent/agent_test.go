@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/patchbay-sdn/patchbay/internal/fake"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/observe"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
@@ -127,12 +128,6 @@ func (s *fakeSwitch) CommitAll(_ context.Context, txs []*ovsdb.Tx) (ovsdb.Result
 
 func (s *fakeSwitch) Changes() <-chan *ovsdb.Batch { return s.changes }
 
-// connected is the first batch of a switch.
-func connected() *ovsdb.Batch {
-	row := &ovsdb.OpenVSwitch{UUID: "root", OVSVersion: "3.1.0", DatapathTypes: []string{"netdev", "system"}, IfaceTypes: []string{"vxlan"}}
-	return &ovsdb.Batch{Seq: 1, Kind: ovsdb.Initial, OpenVSwitch: []ovsdb.Diff[ovsdb.OpenVSwitch]{{New: row}}}
-}
-
 // logBuffer may be read while the agent writes.
 type logBuffer struct {
 	mu  sync.Mutex
@@ -166,6 +161,15 @@ type rig struct {
 func start(t *testing.T, change func(*Config, *fakeBroker)) *rig {
 	t.Helper()
 	return startWith(t, change, nil)
+}
+
+// startConnected runs an agent whose switch has been read.
+func startConnected(t *testing.T) *rig {
+	t.Helper()
+	r := start(t, nil)
+	r.sw.changes <- fake.Connected()
+	wait(time.Second)
+	return r
 }
 
 // startWith has another server stand before the broker's own, if it is not nil.
@@ -218,7 +222,7 @@ func TestReportsOnceBothSidesAreThere(t *testing.T) {
 		if n := len(r.broker.sent()); n != 0 {
 			t.Errorf("%d reports before the switch was seen", n)
 		}
-		r.sw.changes <- connected()
+		r.sw.changes <- fake.Connected()
 		wait(time.Second)
 		sent := r.broker.sent()
 		if len(sent) != 1 {
@@ -261,7 +265,7 @@ func TestWaitsForAServerThatReachesItsDatabase(t *testing.T) {
 				return true, nil
 			}
 		})
-		r.sw.changes <- connected()
+		r.sw.changes <- fake.Connected()
 		wait(5 * time.Minute)
 		if asked > 20 {
 			t.Errorf("asked %d times in five minutes: pauses do not grow", asked)
@@ -282,9 +286,7 @@ func TestWaitsForAServerThatReachesItsDatabase(t *testing.T) {
 
 func TestSilentWhileTheSwitchIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := start(t, nil)
-		r.sw.changes <- connected()
-		wait(time.Second)
+		r := startConnected(t)
 		r.sw.changes <- &ovsdb.Batch{Seq: 2, Kind: ovsdb.Disconnected, Err: errors.New("gone")}
 		before := len(r.broker.sent())
 		wait(5 * time.Minute)
@@ -311,7 +313,7 @@ func TestFailedReportsAreToldOnceAndResent(t *testing.T) {
 				return "revived", nil
 			}
 		})
-		r.sw.changes <- connected()
+		r.sw.changes <- fake.Connected()
 		wait(5 * time.Minute)
 		if n := r.lines("report_state failed, retrying"); n != 1 {
 			t.Errorf("%d lines about failing reports, want 1:\n%s", n, r.log)
@@ -334,7 +336,7 @@ func TestFailedReportsAreToldOnceAndResent(t *testing.T) {
 func TestListens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, func(cfg *Config, _ *fakeBroker) { cfg.Configurations.L2Population, cfg.Ping = true, true })
-		r.sw.changes <- connected()
+		r.sw.changes <- fake.Connected()
 		wait(time.Second)
 		r.broker.mu.Lock()
 		s := r.broker.service
@@ -366,9 +368,7 @@ func TestListens(t *testing.T) {
 
 func TestBrokerOutageIsTwoLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := start(t, nil)
-		r.sw.changes <- connected()
-		wait(time.Second)
+		r := startConnected(t)
 		before := r.log.Len()
 		r.broker.onEvent(messaging.Disconnected{Addr: "a:5672", Err: errors.New("EOF")})
 		for range 20 { // two brokers in turn
@@ -392,9 +392,7 @@ const brokerRefuses = "the broker refuses what the agent needs, retrying"
 // TestRefusalByTheBroker: one line at error level while it lasts, and a reason in the status that says what to do.
 func TestRefusalByTheBroker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := start(t, nil)
-		r.sw.changes <- connected()
-		wait(time.Second)
+		r := startConnected(t)
 		before := r.log.Len()
 		refused := messaging.Refused{Addr: "a:5672", Err: &messaging.RefusedError{Queue: "q", Do: "set this", Err: errors.New("406")}}
 		for range 5 {
@@ -424,7 +422,7 @@ func TestAClockBehindTheServers(t *testing.T) {
 		r := start(t, func(_ *Config, b *fakeBroker) {
 			b.report = func(neutron.AgentState) (any, error) { return nil, nil }
 		})
-		r.sw.changes <- connected()
+		r.sw.changes <- fake.Connected()
 		wait(2 * time.Minute)
 		if r.lines("clock is behind") != 1 || r.lines("registered with neutron-server") != 0 {
 			t.Errorf("log:\n%s", r.log)

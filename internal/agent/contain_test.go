@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/core"
+	"github.com/patchbay-sdn/patchbay/internal/fake"
 	"github.com/patchbay-sdn/patchbay/internal/inspect"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/world"
@@ -230,7 +231,7 @@ func TestFiltersThatCannotBeReadCutNothing(t *testing.T) {
 		h.tellPort("A", map[string]any{"security_group_ids": []string{"g1", "g2"}, "allowed_address_pairs": []any{}})
 		h.tellPort("B", map[string]any{"security_group_ids": []string{"g1", "g2"}, "allowed_address_pairs": []any{}})
 		h.tellPort("C", map[string]any{"security_group_ids": []string{"g3"}, "device_owner": "compute:nova", "admin_state_up": true,
-			"security": wrapped(map[string]any{"port_security_enabled": true})})
+			"security": fake.Wrapped(map[string]any{"port_security_enabled": true})})
 		wait(restTime)
 		before := h.ovs.all()
 		asked := 0

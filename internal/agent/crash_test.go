@@ -23,6 +23,7 @@ import (
 
 	"github.com/patchbay-sdn/patchbay/internal/dvr"
 	"github.com/patchbay-sdn/patchbay/internal/extension"
+	"github.com/patchbay-sdn/patchbay/internal/fake"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/observe"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
@@ -733,7 +734,7 @@ func (h *crashHistory) withOldRules(t, before *truth) (any bool) {
 
 // checked says whether a port has filters.
 func checked(p map[string]any) bool {
-	return p["device_owner"] == "compute:nova" && fmt.Sprint(p["security"]) == fmt.Sprint(wrapped(map[string]any{"port_security_enabled": true}))
+	return p["device_owner"] == "compute:nova" && fmt.Sprint(p["security"]) == fmt.Sprint(fake.Wrapped(map[string]any{"port_security_enabled": true}))
 }
 
 // comesUnderFilters are ports that came under filters, and from which bundle on: they are closed until their filters
@@ -985,7 +986,7 @@ func (h *crashHistory) drawPort(id string) map[string]any {
 	up := s.kind != "local" || h.rnd.IntN(2) == 0
 	ips, pairs := []any{}, []any{}
 	for _, ip := range some(h.rnd, fmt.Sprint("10.0.0.1", id[0]), "2001:db8::"+strings.ToLower(id), "10.0.0.99") {
-		ips = append(ips, wrapped(map[string]any{"ip_address": ip, "subnet_id": "s" + s.network}))
+		ips = append(ips, fake.Wrapped(map[string]any{"ip_address": ip, "subnet_id": "s" + s.network}))
 	}
 	owner := pick(h.rnd, "compute:nova", "compute:nova", "network:dhcp")
 	if len(h.more) > 0 && h.rnd.IntN(2) == 0 { // of each kind there is one here, so that it does not matter which is told first
@@ -993,15 +994,15 @@ func (h *crashHistory) drawPort(id string) map[string]any {
 		owner = cmp.Or(owner, "compute:nova")
 	}
 	if h.rnd.IntN(4) == 0 {
-		pairs = append(pairs, wrapped(map[string]any{"mac_address": "00:00:5e:00:01:0" + strings.ToLower(id), "ip_address": pick(h.rnd, "10.9.0.0/16", "0.0.0.0/0")}))
+		pairs = append(pairs, fake.Wrapped(map[string]any{"mac_address": "00:00:5e:00:01:0" + strings.ToLower(id), "ip_address": pick(h.rnd, "10.9.0.0/16", "0.0.0.0/0")}))
 	}
 	return map[string]any{
 		"id": id, "network_id": s.network, "mac_address": macOf(id), "admin_state_up": up, "revision_number": h.revision,
 		"device_owner": owner, "status": "ACTIVE", "qos_policy_id": pick[any](h.rnd, nil, "q1", "q2"),
-		"security":  wrapped(map[string]any{"port_security_enabled": h.rnd.IntN(5) > 0}),
+		"security":  fake.Wrapped(map[string]any{"port_security_enabled": h.rnd.IntN(5) > 0}),
 		"fixed_ips": ips, "allowed_address_pairs": pairs, "security_group_ids": some(h.rnd, regionGroups...),
-		"bindings": []any{wrapped(map[string]any{"host": "hv1", "status": "ACTIVE", "profile": "{}"})},
-		"binding_levels": []any{wrapped(map[string]any{"host": "hv1", "level": 0, "segment": wrapped(map[string]any{
+		"bindings": []any{fake.Wrapped(map[string]any{"host": "hv1", "status": "ACTIVE", "profile": "{}"})},
+		"binding_levels": []any{fake.Wrapped(map[string]any{"host": "hv1", "level": 0, "segment": fake.Wrapped(map[string]any{
 			"network_type": s.kind, "physical_network": s.physnet, "segmentation_id": number,
 		})})},
 	}
@@ -1153,7 +1154,7 @@ func (h *crashHistory) drawChange() change {
 		h.revision++
 		list := []any{}
 		for _, x := range some(h.rnd, "192.0.2.0/24", "10.0.0.99", "0.0.0.0/0") {
-			list = append(list, wrapped(map[string]any{"address": x}))
+			list = append(list, fake.Wrapped(map[string]any{"address": x}))
 		}
 		data := map[string]any{"id": id, "revision_number": h.revision, "addresses": list}
 		return change{name: fmt.Sprint("change addresses ", id), make: func(t *truth, _ *fakeOVS) { t.addresses[id] = data }, tell: func(r *region) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/patchbay-sdn/patchbay/internal/core"
 	"github.com/patchbay-sdn/patchbay/internal/effect"
+	"github.com/patchbay-sdn/patchbay/internal/fake"
 	"github.com/patchbay-sdn/patchbay/internal/observe"
 	"github.com/patchbay-sdn/patchbay/internal/pace"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
@@ -48,7 +49,7 @@ func inDriftHost(t *testing.T, before func(*openflowtest.Switch), test func(h *d
 		if before != nil {
 			before(h.sw)
 		}
-		h.region.truth.ports["A"] = cloudPort("A1", 1, "DOWN")
+		h.region.truth.ports["A"] = fake.PluggedPort("A1", 1, "DOWN")
 		h.region.truth.ports["A"]["id"] = "A"
 		h.start()
 		wait(time.Second) // for the bridges
@@ -75,11 +76,7 @@ func (h *driftHost) start() {
 	a, sw, cancel, done := startLogged(h.t, cfg, h.ovs, h.region, "", observe.NewLogger(h.log, slog.LevelInfo))
 	h.agent = a
 	h.stop = func() {
-		l.crash()
-		cancel()
-		if err := <-done; err != nil {
-			h.t.Error(err)
-		}
+		l.end(h.t, cancel, done)
 		h.ovs.leave(sw)
 	}
 }
@@ -292,7 +289,7 @@ func TestDriftWhileReportsAreHeldBack(t *testing.T) {
 	inDriftHost(t, nil, func(h *driftHost) {
 		h.sw.Pause()
 		h.apply(openflow.FlowMod{Command: openflow.ModifyStrict, Entry: otherActions(t, h.port())})
-		h.region.truth.ports["B"] = cloudPort("A2", 1, "DOWN")
+		h.region.truth.ports["B"] = fake.PluggedPort("A2", 1, "DOWN")
 		h.region.truth.ports["B"]["id"] = "B"
 		h.ovs.plug("B", 0, 8)
 		wait(time.Minute)

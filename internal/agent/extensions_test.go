@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/extension"
+	"github.com/patchbay-sdn/patchbay/internal/fake"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
 	"github.com/patchbay-sdn/patchbay/internal/world"
@@ -127,7 +128,7 @@ func TestTendingAnExtension(t *testing.T) {
 			server = &cloud{fakeBroker: b, refuses: "bad", asked: map[string]int{}}
 			return server
 		})
-		r.sw.changes <- connected()
+		r.sw.changes <- fake.Connected()
 		wait(500 * time.Millisecond)
 		topics := r.broker.service.Topics
 		if !slices.Contains(topics, "neutron-vo-QosPolicy-1.10") || !slices.Contains(topics, "own-topic") {
@@ -208,7 +209,7 @@ func TestOldAnswersDoNotCount(t *testing.T) {
 				server = &cloud{fakeBroker: b, slow: 20 * time.Second, asked: map[string]int{}}
 				return server
 			})
-			r.sw.changes <- connected()
+			r.sw.changes <- fake.Connected()
 			wait(5 * time.Second)
 			meanwhile(r, c)
 			wait(17 * time.Second) // the old one is there, the next not yet
@@ -262,7 +263,7 @@ func TestDeadlineWithoutServer(t *testing.T) {
 					b.alive = func() (bool, error) { return false, messaging.ErrTimeout }
 				}
 			}, nil)
-			r.sw.changes <- connected()
+			r.sw.changes <- fake.Connected()
 			wait(50 * time.Second)
 			// One that is like it: the loop's own is the loop's.
 			if m := extension.NewMember(&patient{at: p.at}); len(m.Missing())+len(m.Calls()) != 0 {
@@ -299,7 +300,7 @@ func TestDeadlineThatStays(t *testing.T) {
 		r := startWith(t, func(cfg *Config, _ *fakeBroker) {
 			cfg.Extensions = []extension.New{func(*world.World) extension.Extension { return s }}
 		}, nil)
-		r.sw.changes <- connected()
+		r.sw.changes <- fake.Connected()
 		wait(10 * time.Second)
 		if s.times == 0 || s.times > 300 {
 			t.Errorf("told %d times in 10 s", s.times)

@@ -14,8 +14,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
+	"github.com/patchbay-sdn/patchbay/internal/fake"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	sim "github.com/patchbay-sdn/patchbay/lab/sim/region"
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
@@ -54,6 +56,16 @@ func (l *life) crash() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.die()
+}
+
+// end ends the agent now, and waits until it has.
+func (l *life) end(t *testing.T, cancel context.CancelFunc, done <-chan error) {
+	t.Helper()
+	l.crash()
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
 }
 
 func (l *life) die() {
@@ -190,7 +202,7 @@ func (t *truth) cloud() *sim.Region {
 	}
 	subs := []any{}
 	for _, id := range slices.Sorted(maps.Keys(t.subPorts)) {
-		subs = append(subs, wrapped(subPort(id, t.subPorts[id])))
+		subs = append(subs, fake.Wrapped(subPort(id, t.subPorts[id])))
 	}
 	s.Put("Trunk", map[string]any{"id": trunkID, "port_id": trunkParent, "status": "DOWN", "sub_ports": subs})
 	for host, mac := range t.routers {
@@ -203,9 +215,9 @@ func (t *truth) cloud() *sim.Region {
 	at := func(network, host, mac, subnet, ip, kind, number string) map[string]any {
 		return map[string]any{
 			"id": network + mac + ip + host, "network_id": network, "mac_address": mac, "status": "ACTIVE", "device_owner": "compute:nova",
-			"fixed_ips": []any{wrapped(map[string]any{"ip_address": ip, "subnet_id": subnet})},
-			"bindings":  []any{wrapped(map[string]any{"host": host, "status": "ACTIVE"})},
-			"binding_levels": []any{wrapped(map[string]any{"segment": wrapped(map[string]any{
+			"fixed_ips": []any{fake.Wrapped(map[string]any{"ip_address": ip, "subnet_id": subnet})},
+			"bindings":  []any{fake.Wrapped(map[string]any{"host": host, "status": "ACTIVE"})},
+			"binding_levels": []any{fake.Wrapped(map[string]any{"segment": fake.Wrapped(map[string]any{
 				"network_type": kind, "segmentation_id": json.Number(number),
 			})})},
 		}

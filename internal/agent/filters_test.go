@@ -7,13 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/patchbay-sdn/patchbay/internal/fake"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/observe"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
@@ -36,24 +36,10 @@ type cloud struct {
 	status []string
 }
 
-func wrapped(data map[string]any) map[string]any {
-	return map[string]any{"versioned_object.data": data}
-}
-
 func primitive(kind neutron.Kind, data map[string]any) map[string]any {
-	p := wrapped(data)
+	p := fake.Wrapped(data)
 	p["versioned_object.name"] = string(kind)
 	return p
-}
-
-func cloudPort(id string, revision int, status string) map[string]any {
-	return map[string]any{
-		"id": id, "network_id": "n", "admin_state_up": true, "device_owner": "compute:nova", "revision_number": revision, "status": status,
-		"security_group_ids": []string{"g" + id[1:]},
-		"fixed_ips":          []any{wrapped(map[string]any{"ip_address": "10.0.5." + id[1:]})},
-		"bindings":           []any{wrapped(map[string]any{"host": "hv1", "status": "ACTIVE"})},
-		"binding_levels":     []any{wrapped(map[string]any{"segment": wrapped(map[string]any{"network_type": "local"})})},
-	}
 }
 
 func (c *cloud) Call(ctx context.Context, t messaging.Target, method string, args, result any) error {
@@ -82,7 +68,7 @@ func (c *cloud) Call(ctx context.Context, t messaging.Target, method string, arg
 		c.asked["members"]++
 		for _, g := range groups {
 			c.region.Put("Port", map[string]any{
-				"id": "of-" + g, "security_group_ids": groups, "fixed_ips": []any{wrapped(map[string]any{"ip_address": "10.0.0.1"})},
+				"id": "of-" + g, "security_group_ids": groups, "fixed_ips": []any{fake.Wrapped(map[string]any{"ip_address": "10.0.0.1"})},
 			})
 		}
 		return c.fakeBroker.Call(ctx, t, method, args, result)
@@ -94,7 +80,7 @@ func (c *cloud) Call(ctx context.Context, t messaging.Target, method string, arg
 			return &messaging.RemoteError{Class: "KeyError", Message: id}
 		case id == c.lacks:
 		case kind == neutron.KindPort:
-			c.region.Put("Port", cloudPort(id, 5, "DOWN"))
+			c.region.Put("Port", fake.PluggedPort(id, 5, "DOWN"))
 		case kind == neutron.KindSecurityGroup:
 			c.region.Put("SecurityGroupRule", map[string]any{
 				"id": "r" + id, "security_group_id": id, "direction": "ingress", "ethertype": "IPv4", "remote_group_id": "m" + id[1:],
@@ -122,24 +108,7 @@ func filtering(t *testing.T, c *cloud, ct Conntrack, ports int, before ...Broker
 	if err != nil {
 		t.Fatal(err)
 	}
-	batch := connected()
-	br := &ovsdb.Bridge{UUID: "br", Name: "br-int"}
-	for i := range ports {
-		id, n, tag := fmt.Sprintf("p%d", i), i+1, 1
-		iface := ovsdb.UUID("i" + id)
-		row := &ovsdb.Port{UUID: ovsdb.UUID("r" + id), Name: id, Interfaces: []ovsdb.UUID{iface}, Tag: &tag, OtherConfig: map[string]string{
-			"net_uuid": "n", "network_type": "local", "physical_network": "None", "tag": "1",
-		}}
-		br.Ports = append(br.Ports, row.UUID)
-		batch.Ports = append(batch.Ports, ovsdb.Diff[ovsdb.Port]{New: row})
-		batch.Interfaces = append(batch.Interfaces, ovsdb.Diff[ovsdb.Interface]{New: &ovsdb.Interface{
-			UUID: iface, Name: id, OFPort: &n,
-			ExternalIDs: map[string]string{"iface-id": id, "attached-mac": fmt.Sprintf("fa:16:3e:00:00:%02x", i)},
-		}})
-	}
-	slices.Sort(br.Ports)
-	batch.Bridges = []ovsdb.Diff[ovsdb.Bridge]{{New: br}}
-	return a, sw, batch
+	return a, sw, fake.Plugged(ports)
 }
 
 func TestAGroupThatTheServerRefusesWaitsAlone(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/core"
+	"github.com/patchbay-sdn/patchbay/internal/fake"
 	"github.com/patchbay-sdn/patchbay/internal/inspect"
 	"github.com/patchbay-sdn/patchbay/internal/iptables"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
@@ -165,9 +166,9 @@ func inHybridHost(t *testing.T, test func(h *hybridHost)) {
 
 // put has the server know a port.
 func (h *hybridHost) put(id string, last int) map[string]any {
-	p := cloudPort("p1", 1, "DOWN")
+	p := fake.PluggedPort("p1", 1, "DOWN")
 	p["id"], p["mac_address"], p["security_group_ids"] = id, macOf("A"), []string{"g1"}
-	p["fixed_ips"] = []any{wrapped(map[string]any{"ip_address": fmt.Sprintf("10.0.5.%d", last)})}
+	p["fixed_ips"] = []any{fake.Wrapped(map[string]any{"ip_address": fmt.Sprintf("10.0.5.%d", last)})}
 	h.region.truth.ports[id] = p
 	return p
 }
@@ -188,11 +189,7 @@ func (h *hybridHost) start() {
 	a, sw, cancel, done := startLogged(h.t, h.cfg, h.ovs, h.region, h.file, observe.NewLogger(h.log, slog.LevelInfo))
 	h.agent = a
 	h.stop = func() {
-		l.crash()
-		cancel()
-		if err := <-done; err != nil {
-			h.t.Error(err)
-		}
+		l.end(h.t, cancel, done)
 		h.ovs.leave(sw)
 		h.stop = nil
 	}
@@ -249,6 +246,24 @@ func (h *hybridHost) wired(id string) {
 	}
 }
 
+// startWithA starts an agent, plugs port A in through a Linux bridge, and waits until it is filtered and in its network.
+func (h *hybridHost) startWithA() {
+	h.t.Helper()
+	h.start()
+	h.plug("qvo", hybridA, 7)
+	h.wired(hybridA)
+}
+
+// startWithAB does the same with ports A and B.
+func (h *hybridHost) startWithAB() {
+	h.t.Helper()
+	h.put(hybridB, 6)
+	h.start()
+	h.plug("qvo", hybridA, 7)
+	h.plug("qvo", hybridB, 8)
+	h.wired(hybridB)
+}
+
 func TestHybridPortWaitsForItsRules(t *testing.T) {
 	inHybridHost(t, func(h *hybridHost) {
 		h.kernel.held = make(chan struct{})
@@ -273,11 +288,7 @@ func TestHybridPortWaitsForItsRules(t *testing.T) {
 
 func TestHybridRestartWritesNothing(t *testing.T) {
 	inHybridHost(t, func(h *hybridHost) {
-		h.put(hybridB, 6)
-		h.start()
-		h.plug("qvo", hybridA, 7)
-		h.plug("qvo", hybridB, 8)
-		h.wired(hybridB)
+		h.startWithAB()
 		flows := h.ovs.Bridge("br-int").Flows()
 		for _, away := range []bool{false, true} {
 			h.stop()
@@ -299,11 +310,9 @@ func TestHybridRestartWritesNothing(t *testing.T) {
 
 func TestHybridMemberIsOneLine(t *testing.T) {
 	inHybridHost(t, func(h *hybridHost) {
-		h.start()
-		h.plug("qvo", hybridA, 7)
-		h.wired(hybridA)
+		h.startWithA()
 		h.kernel.took()
-		member := cloudPort("p3", 1, "ACTIVE")
+		member := fake.PluggedPort("p3", 1, "ACTIVE")
 		member["id"], member["security_group_ids"] = "m", []string{"g2"}
 		h.region.truth.ports["m"] = member
 		h.region.push(neutron.KindPort, neutron.Created, member)
@@ -321,9 +330,7 @@ func TestHybridMemberIsOneLine(t *testing.T) {
 
 func TestHybridRuleClosed(t *testing.T) {
 	inHybridHost(t, func(h *hybridHost) {
-		h.start()
-		h.plug("qvo", hybridA, 7)
-		h.wired(hybridA)
+		h.startWithA()
 		h.kernel.took()
 		rule := h.region.truth.rules["r1"]
 		delete(h.region.truth.rules, "r1")
@@ -343,9 +350,7 @@ func TestHybridRuleClosed(t *testing.T) {
 
 func TestHybridDriftIsRepaired(t *testing.T) {
 	inHybridHost(t, func(h *hybridHost) {
-		h.start()
-		h.plug("qvo", hybridA, 7)
-		h.wired(hybridA)
+		h.startWithA()
 		want := h.kernel.chain(chainA)
 		h.kernel.change(func(s *iptables.State) { s.Rules[0]["filter"][chainA] = nil })
 		wait(4 * time.Minute)
@@ -383,9 +388,7 @@ func TestHybridPortLeaves(t *testing.T) {
 		},
 	} {
 		inHybridHost(t, func(h *hybridHost) {
-			h.start()
-			h.plug("qvo", hybridA, 7)
-			h.wired(hybridA)
+			h.startWithA()
 			h.kernel.before = func(*iptables.Changes) {
 				if tag := h.tag(hybridA); tag != 0 && tag != world.DeadVLAN {
 					t.Errorf("%s: rules go while the port is in VLAN %d", name, tag)
@@ -405,9 +408,7 @@ func TestHybridRulesFromTheSnapshot(t *testing.T) {
 	for _, remembered := range []bool{true, false} {
 		inHybridHost(t, func(h *hybridHost) {
 			h.file = filepath.Join(t.TempDir(), "snapshot")
-			h.start()
-			h.plug("qvo", hybridA, 7)
-			h.wired(hybridA)
+			h.startWithA()
 			wait(time.Minute)
 			want := h.kernel.chain(chainA)
 			h.stop()
@@ -439,9 +440,7 @@ func TestHybridRulesFromTheSnapshot(t *testing.T) {
 // Rules of ports that nobody knows stay until everything is known, and a port in its network that stays unknown is taken out of it first.
 func TestHybridUnknownPorts(t *testing.T) {
 	inHybridHost(t, func(h *hybridHost) {
-		h.start()
-		h.plug("qvo", hybridA, 7)
-		h.wired(hybridA)
+		h.startWithA()
 		h.stop()
 		h.region.truth.ports[hybridA]["security_group_ids"] = []string{"nobody's"} // which the server does not know
 		h.region.leave()
@@ -516,11 +515,7 @@ func TestHybridPlainPort(t *testing.T) {
 // From iptables_hybrid to openvswitch and back: flows come first, then the rules of that port go, at last what ports share, and the mark tells.
 func TestHybridToOpenvswitchAndBack(t *testing.T) {
 	inHybridHost(t, func(h *hybridHost) {
-		h.put(hybridB, 6)
-		h.start()
-		h.plug("qvo", hybridA, 7)
-		h.plug("qvo", hybridB, 8)
-		h.wired(hybridB)
+		h.startWithAB()
 		h.stop()
 		h.kernel.took()
 		mark := func() string { return h.ovs.view().BridgeByName("br-int").OtherConfig["iptables_cleaned"] }
@@ -622,9 +617,7 @@ func TestHybridRuleRefused(t *testing.T) {
 // explain names the security group rule of each rule.
 func TestHybridRulesAreExplained(t *testing.T) {
 	inHybridHost(t, func(h *hybridHost) {
-		h.start()
-		h.plug("qvo", hybridA, 7)
-		h.wired(hybridA)
+		h.startWithA()
 		if rules := h.port(hybridA).Rules; !slices.Contains(rules, "iptables -A "+chainA+" -p tcp -m tcp --dport 22 -j RETURN  # security group rule r1") || len(rules) < 20 {
 			t.Errorf("%q", rules)
 		}
@@ -637,15 +630,13 @@ func TestHybridAddressGroup(t *testing.T) {
 		list := func(revision int, addresses ...string) map[string]any {
 			all := []any{}
 			for _, a := range addresses {
-				all = append(all, wrapped(map[string]any{"address": a, "address_group_id": "a1"}))
+				all = append(all, fake.Wrapped(map[string]any{"address": a, "address_group_id": "a1"}))
 			}
 			return map[string]any{"id": "a1", "revision_number": revision, "addresses": all}
 		}
 		h.region.truth.addresses["a1"] = list(1, "10.0.7.0/24", "10.0.8.8/32")
 		h.rule("r4", map[string]any{"direction": "ingress", "remote_address_group_id": "a1"})
-		h.start()
-		h.plug("qvo", hybridA, 7)
-		h.wired(hybridA)
+		h.startWithA()
 		h.kernel.took()
 		h.region.truth.addresses["a1"] = list(2, "10.0.8.8/32")
 		h.region.push(neutron.KindAddressGroup, neutron.Updated, h.region.truth.addresses["a1"])

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/patchbay-sdn/patchbay/internal/fake"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/observe"
 	"github.com/patchbay-sdn/patchbay/internal/snapshot"
@@ -32,7 +33,7 @@ func TestAFullDisk(t *testing.T) {
 		l, ovs := newLife(0, func() {}), newFakeOVS()
 		cfg := world.Config{Host: "hv1", IntegrationBridge: "br-int"}
 		region := &region{life: l, truth: newTruth()}
-		region.truth.ports["A"] = cloudPort("A1", 1, "DOWN")
+		region.truth.ports["A"] = fake.PluggedPort("A1", 1, "DOWN")
 		region.truth.ports["A"]["id"] = "A"
 		a, _, cancel, done := startLogged(t, cfg, ovs, region, file, observe.NewLogger(log, slog.LevelInfo))
 		wait(time.Minute)

@@ -104,9 +104,7 @@ func TestLoopLeavesPushes(t *testing.T) {
 // Dropped messages are counted, however many there are between two looks of the loop; large ones cause one resync.
 func TestDroppedMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := start(t, nil)
-		r.sw.changes <- connected()
-		wait(time.Second)
+		r := startConnected(t)
 		before := r.log.Len()
 		for i := range 10_000 {
 			r.broker.onEvent(messaging.Dropped{Exchange: "x_fanout", Err: fmt.Errorf("no message at byte %d", i)})
@@ -136,9 +134,7 @@ func TestDroppedMessages(t *testing.T) {
 
 func TestReasonsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := start(t, nil)
-		r.sw.changes <- connected()
-		wait(time.Second)
+		r := startConnected(t)
 		for i := range 1000 {
 			_, _ = r.broker.service.Handler(t.Context(), &messaging.Message{Topic: fmt.Sprint("neutron-vo-Port-1.", i), Method: "push", Args: []byte(`{"resource_list":[]}`)})
 		}

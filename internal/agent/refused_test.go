@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/patchbay-sdn/patchbay/internal/fake"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/observe"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
@@ -81,7 +82,7 @@ func (p *picky) run(t *testing.T, count int, d time.Duration) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- a.Run(ctx) }()
-	batch := connected()
+	batch := fake.Connected()
 	br := &ovsdb.Bridge{UUID: "br", Name: "br-int"}
 	for i := range count {
 		id, n := fmt.Sprintf("p%d", i), i+1

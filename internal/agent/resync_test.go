@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/effect"
+	"github.com/patchbay-sdn/patchbay/internal/fake"
 	"github.com/patchbay-sdn/patchbay/internal/gate"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/observe"
@@ -279,8 +280,8 @@ func tunnelled(t *testing.T, before func(*region) Broker) (*Agent, *fakeOVS, fun
 		id := string(rune('1' + i))
 		known.ports[id] = map[string]any{
 			"id": id, "network_id": s.network, "mac_address": macOf(id), "admin_state_up": true, "device_owner": "compute:nova", "revision_number": 1,
-			"bindings": []any{wrapped(map[string]any{"host": "hv1", "status": "ACTIVE"})},
-			"binding_levels": []any{wrapped(map[string]any{"segment": wrapped(map[string]any{
+			"bindings": []any{fake.Wrapped(map[string]any{"host": "hv1", "status": "ACTIVE"})},
+			"binding_levels": []any{fake.Wrapped(map[string]any{"segment": fake.Wrapped(map[string]any{
 				"network_type": s.kind, "physical_network": s.physnet, "segmentation_id": s.id,
 			})})},
 		}

@@ -66,8 +66,8 @@ func (u userspace) Release(ctx context.Context, zone uint16, connections []Conne
 type control struct {
 	*unixctl.Client
 	datapath string
-	// named says whether flushes name the datapath; it holds once settled.
-	named, settled bool
+	// named says whether flushes name the datapath; it holds once chosen.
+	named, chosen bool
 }
 
 func (u userspace) dial(ctx context.Context) (*control, error) {
@@ -184,7 +184,7 @@ func (c *control) flush(zone uint16, tuples []string) (int, error) {
 	removed := 0
 	for len(tuples) > 0 {
 		n := min(batch, len(tuples))
-		if !c.settled {
+		if !c.chosen {
 			n = 1
 		}
 		for _, t := range tuples[:n] {
@@ -205,7 +205,7 @@ func (c *control) flush(zone uint16, tuples []string) (int, error) {
 				failed = fmt.Errorf("%s: %s", commandFlush, refused)
 			}
 		}
-		if failed != nil && c.named && !c.settled && strings.Contains(failed.Error(), c.datapath) {
+		if failed != nil && c.named && !c.chosen && strings.Contains(failed.Error(), c.datapath) {
 			// OVS 3.1.0 takes the name for a field of the tuple. Without it, the command refuses to choose when there are
 			// several datapaths.
 			c.named = false
@@ -214,7 +214,7 @@ func (c *control) flush(zone uint16, tuples []string) (int, error) {
 		if failed != nil {
 			return removed, failed
 		}
-		c.settled = true
+		c.chosen = true
 		tuples = tuples[n:]
 	}
 	return removed, nil

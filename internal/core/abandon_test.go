@@ -58,7 +58,7 @@ func TestAbandonedEvents(t *testing.T) {
 	a.server.versions = neutron.Versions{neutron.KindPort: "1.7", neutron.KindSecurityGroup: "1.5"}
 	a.bridges.started, a.bridges.up = true, true
 	a.world.Switch(batch)
-	a.world.Settle()
+	a.world.Resolve()
 	a.pulls.Set(a.pulls.needs(a.extensions.Set))
 	calls := a.pulls.Next(a.world.Now(), time.Now(), false)
 	if len(calls) != 1 || len(calls[0].IDs) != 2 || len(a.pulls.Next(0, time.Now(), false)) != 0 {
@@ -174,7 +174,7 @@ func TestMessagesThatWereLost(t *testing.T) {
 func TestRowsThatCouldNotBeTaken(t *testing.T) {
 	a, batch := filtering(t, &cloud{}, nil, 1)
 	a.rowsLost(batch)
-	if !a.bridges.started || !a.bridges.up || a.world.View.BridgeByName("br-int") == nil || len(a.world.Settle()) == 0 {
+	if !a.bridges.started || !a.bridges.up || a.world.View.BridgeByName("br-int") == nil || len(a.world.Resolve()) == 0 {
 		t.Error("the rows are not there")
 	}
 	a.rowsLost(batch) // seen already
@@ -254,7 +254,7 @@ func TestReasonsAndProgress(t *testing.T) {
 		say("the switch's database cannot be reached", true)
 		a.bridges.up = true
 		// Of a network that the server has not told about, until everything has been pulled and reported once.
-		a.world.Doubt()
+		a.world.Resync()
 		say("the forwarding entries of 1 network", true)
 		a.reports.syncedAt = time.Now()
 		say("the forwarding entries of", false)
@@ -262,7 +262,7 @@ func TestReasonsAndProgress(t *testing.T) {
 		a.cfg.World.Physical, a.world.Config.Physical = nil, nil
 		a.world.Ports(a.world.Missing(), []neutron.Port{*a.world.Port("p1").Details, *a.world.Port("p2").Details})
 		a.world.Tunnels.Sync("vxlan", nil, a.world.Now())
-		a.world.Settle()
+		a.world.Resolve()
 		if got := reasons(); len(got) != 0 {
 			t.Fatalf("still: %q", got)
 		}

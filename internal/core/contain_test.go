@@ -136,7 +136,7 @@ func TestAnswersFromBeforeAnExtensionFailed(t *testing.T) {
 	a.pulls.Set(a.pulls.needs(a.extensions.Set))
 	calls := a.pulls.Next(a.world.Now(), time.Now(), false)
 	a.extensions.Set[1].Extension.(*guarded).owes = true
-	a.Core.settle()
+	a.Core.resolve()
 	if n := len(calls); n < 2 || !a.pulls.Counts(calls[n-2]) || a.pulls.Counts(calls[n-1]) {
 		t.Errorf("%+v", calls)
 	}

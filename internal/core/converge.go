@@ -47,7 +47,7 @@ func (c *Core) converge() {
 		take func()
 	}{
 		{"checking what is known", c.beginResync},
-		{"working out what changed", c.settle},
+		{"working out what changed", c.resolve},
 		{"connecting to bridges", c.bridges.dial},
 		{"asking for the server's database", func() { c.server.askDatabase(c.reports.Stats().InFlight > 0) }},
 		{"asking the server", func() { c.pulls.ask(c.extensions.Set, c.server.versions, c.server.database.Open()) }},
@@ -81,14 +81,14 @@ func (c *Core) beginResync() {
 	if !c.resyncing.due() {
 		return
 	}
-	c.world.Doubt()
+	c.world.Resync()
 	c.extensions.resync()
 	c.dataplane.PruneAgain() // what is not confirmed goes then
 	c.reports.refreshNetworks()
 }
 
-// settle compiles what changed.
-func (c *Core) settle() {
+// resolve compiles what changed.
+func (c *Core) resolve() {
 	c.contained.retryHeld()
 	for _, owner := range c.extensions.repair() {
 		c.pulls.Supersede(owner)
@@ -96,7 +96,7 @@ func (c *Core) settle() {
 	if c.extensions.onTime() {
 		c.memory.changed()
 	}
-	todo := c.world.Settle()
+	todo := c.world.Resolve()
 	for _, key := range c.world.Segments.TakeBegun() {
 		// The report of a port that comes up has the server send its entries. A port that was up before, and is in its
 		// network again because its filters are known now, is not reported by itself.
@@ -121,10 +121,7 @@ func (c *Core) compile(o world.Object) {
 	who := culprit{object: o}
 	err := c.contained.try(who, func() (err error) {
 		want, err = c.extensions.Compile(o, func() pipeline.Want { return pipeline.Compile(c.world, &c.cfg.Settings, o) })
-		tx := ovsdb.NewTx(c.world.View)
-		for _, r := range slices.Concat(want.Rows, want.Until, want.After) {
-			r.Add(tx, c.world.View) // if that fails, it does so before the flows have changed
-		}
+		ovsdb.DiffRows(c.world.View, slices.Concat(want.Rows, want.Until, want.After)...) // if that fails, it does so before the flows have changed
 		return errors.Join(want.Err, err)
 	})
 	at := placeOf(c.world, o)

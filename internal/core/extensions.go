@@ -64,7 +64,7 @@ func (x *extensions) resync() {
 }
 
 // onTime tells the extensions whose deadline has passed, and returns whether there are any.
-func (x *extensions) onTime() (told bool) {
+func (x *extensions) onTime() (called bool) {
 	now := x.now()
 	for _, ext := range x.Set {
 		if ext.Timed == nil {
@@ -72,10 +72,10 @@ func (x *extensions) onTime() (told bool) {
 		}
 		if at := ext.Timed.Deadline(); !at.IsZero() && !at.After(now) {
 			ext.Timed.OnTime(now)
-			told = true
+			called = true
 		}
 	}
-	return told
+	return called
 }
 
 // minTimer bounds how often an extension is told that its deadline has passed.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/patchbay-sdn/patchbay/internal/conntrack"
 	"github.com/patchbay-sdn/patchbay/internal/dataplane"
+	"github.com/patchbay-sdn/patchbay/internal/fake"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
 	"github.com/patchbay-sdn/patchbay/internal/world"
@@ -21,7 +22,7 @@ import (
 func settle(t *testing.T, a *host) {
 	t.Helper()
 	for {
-		for _, o := range a.world.Settle() {
+		for _, o := range a.world.Resolve() {
 			a.compile(o)
 		}
 		a.turn.begin(time.Now())
@@ -74,7 +75,7 @@ func TestAPortThatTheServerPutDownIsReportedAgain(t *testing.T) {
 	obeyed(a)
 	push := func(revision int, status string) {
 		t.Helper()
-		p := &neutron.Push{Kind: neutron.KindPort, Event: neutron.Updated, Objects: []neutron.Primitive{told(t, neutron.KindPort, cloudPort("p0", revision, status))}}
+		p := &neutron.Push{Kind: neutron.KindPort, Event: neutron.Updated, Objects: []neutron.Primitive{told(t, neutron.KindPort, fake.PluggedPort("p0", revision, status))}}
 		if err := a.world.Push(p, time.Now()); err != nil {
 			t.Fatal(err)
 		}

@@ -231,8 +231,8 @@ type part struct {
 	at      place
 	flows   []pipeline.Flow
 	without []flowKey
-	rows    []pipeline.Row
-	after   []pipeline.Row
+	rows    []ovsdb.Spec
+	after   []ovsdb.Spec
 	meters  []pipeline.Meter
 	waiting string
 }

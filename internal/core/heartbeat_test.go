@@ -21,7 +21,7 @@ import (
 func TestNoHeartbeatWithoutSwitch(t *testing.T) {
 	a := obeying(t, nil)
 	a.cfg.ReportInterval = 30 * time.Second
-	a.server.report.told = true
+	a.server.report.accepted = true
 	a.bridges.links["br-int"] = obedient{}
 	a.world.View.BridgeByName("br-int").DatapathID = "0000000000000001"
 	log := &bytes.Buffer{}
@@ -47,11 +47,11 @@ func TestNoHeartbeatWithoutSwitch(t *testing.T) {
 	if n := strings.Count(log.String(), "ovs-vswitchd does not answer"); n != 1 {
 		t.Errorf("logged %d times: %s", n, log)
 	}
-	a.server.report.told = false
+	a.server.report.accepted = false
 	if !reports(now.Add(50 * time.Second)) {
 		t.Error("the first report waits for ovs-vswitchd")
 	}
-	a.server.report.told = true
+	a.server.report.accepted = true
 	a.dataplane.Linked("br-int", obedient{}, nil, now.Add(time.Minute))
 	if !reports(now.Add(61 * time.Second)) {
 		t.Error("no report after ovs-vswitchd has come back")

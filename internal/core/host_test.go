@@ -16,6 +16,7 @@ import (
 
 	"github.com/patchbay-sdn/patchbay/internal/conntrack"
 	"github.com/patchbay-sdn/patchbay/internal/effect"
+	"github.com/patchbay-sdn/patchbay/internal/fake"
 	"github.com/patchbay-sdn/patchbay/internal/inspect"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
@@ -37,20 +38,6 @@ type cloud struct {
 	up, down [][]string
 }
 
-func wrapped(data map[string]any) map[string]any {
-	return map[string]any{"versioned_object.data": data}
-}
-
-func cloudPort(id string, revision int, status string) map[string]any {
-	return map[string]any{
-		"id": id, "network_id": "n", "admin_state_up": true, "device_owner": "compute:nova", "revision_number": revision, "status": status,
-		"security_group_ids": []string{"g" + id[1:]},
-		"fixed_ips":          []any{wrapped(map[string]any{"ip_address": "10.0.5." + id[1:]})},
-		"bindings":           []any{wrapped(map[string]any{"host": "hv1", "status": "ACTIVE"})},
-		"binding_levels":     []any{wrapped(map[string]any{"segment": wrapped(map[string]any{"network_type": "local"})})},
-	}
-}
-
 // told is an object as the server tells it.
 func told(t *testing.T, kind neutron.Kind, data map[string]any) neutron.Primitive {
 	t.Helper()
@@ -67,15 +54,15 @@ func (c *cloud) pull(t *testing.T, b pull.Batch) (out effect.Reply) {
 	for _, id := range b.IDs {
 		switch {
 		case b.Owner == pull.Ports:
-			r := neutron.ReadAll(b.Kind, []neutron.Primitive{told(t, b.Kind, cloudPort(id, 5, "DOWN"))}, func(p *neutron.Port) string { return p.ID })
+			r := neutron.ReadAll(b.Kind, []neutron.Primitive{told(t, b.Kind, fake.PluggedPort(id, 5, "DOWN"))}, func(p *neutron.Port) string { return p.ID })
 			out.Ports = append(out.Ports, r.Found...)
 		case b.Kind == neutron.KindSecurityGroup:
-			rule := wrapped(map[string]any{"id": "r" + id, "security_group_id": id, "direction": "ingress", "ethertype": "IPv4", "remote_group_id": "m" + id[1:]})
+			rule := fake.Wrapped(map[string]any{"id": "r" + id, "security_group_id": id, "direction": "ingress", "ethertype": "IPv4", "remote_group_id": "m" + id[1:]})
 			r := neutron.ReadAll(b.Kind, []neutron.Primitive{told(t, b.Kind, map[string]any{"id": id, "rules": []any{rule}})}, func(g *neutron.SecurityGroup) string { return g.ID })
 			out.Groups = append(out.Groups, r.Found...)
 		case b.Kind == neutron.KindPort:
 			r := neutron.ReadAll(b.Kind, []neutron.Primitive{told(t, b.Kind, map[string]any{
-				"id": "of-" + id, "security_group_ids": b.IDs, "fixed_ips": []any{wrapped(map[string]any{"ip_address": "10.0.0.1"})},
+				"id": "of-" + id, "security_group_ids": b.IDs, "fixed_ips": []any{fake.Wrapped(map[string]any{"ip_address": "10.0.0.1"})},
 			})}, func(m *neutron.Member) string { return m.ID })
 			out.Members = append(out.Members, r.Found...)
 		}
@@ -103,12 +90,6 @@ func (c *tracker) FlushZone(_ context.Context, zone uint16) error {
 	return nil
 }
 
-// connected is the first batch of a switch.
-func connected() *ovsdb.Batch {
-	row := &ovsdb.OpenVSwitch{UUID: "root", OVSVersion: "3.1.0", DatapathTypes: []string{"netdev", "system"}, IfaceTypes: []string{"vxlan"}}
-	return &ovsdb.Batch{Seq: 1, Kind: ovsdb.Initial, OpenVSwitch: []ovsdb.Diff[ovsdb.OpenVSwitch]{{New: row}}}
-}
-
 // filtering makes a core with filters before a cloud, and the switch's first rows: so many ports.
 func filtering(t *testing.T, c *cloud, ct *tracker, ports int) (*host, *ovsdb.Batch) {
 	t.Helper()
@@ -116,24 +97,7 @@ func filtering(t *testing.T, c *cloud, ct *tracker, ports int) (*host, *ovsdb.Ba
 		Host: "hv1", ReportInterval: 30 * time.Second, PortsPerReport: 20, Log: slog.New(slog.DiscardHandler), Recorder: &Recorder{}, Conntrack: ct != nil,
 		World: world.Config{Host: "hv1", IntegrationBridge: "br-int", Filter: true, FilterTables: true, FailClosed: true},
 	}, nil, time.Now())
-	batch := connected()
-	br := &ovsdb.Bridge{UUID: "br", Name: "br-int"}
-	for i := range ports {
-		id, n, tag := fmt.Sprintf("p%d", i), i+1, 1
-		iface := ovsdb.UUID("i" + id)
-		row := &ovsdb.Port{UUID: ovsdb.UUID("r" + id), Name: id, Interfaces: []ovsdb.UUID{iface}, Tag: &tag, OtherConfig: map[string]string{
-			"net_uuid": "n", "network_type": "local", "physical_network": "None", "tag": "1",
-		}}
-		br.Ports = append(br.Ports, row.UUID)
-		batch.Ports = append(batch.Ports, ovsdb.Diff[ovsdb.Port]{New: row})
-		batch.Interfaces = append(batch.Interfaces, ovsdb.Diff[ovsdb.Interface]{New: &ovsdb.Interface{
-			UUID: iface, Name: id, OFPort: &n,
-			ExternalIDs: map[string]string{"iface-id": id, "attached-mac": fmt.Sprintf("fa:16:3e:00:00:%02x", i)},
-		}})
-	}
-	slices.Sort(br.Ports)
-	batch.Bridges = []ovsdb.Diff[ovsdb.Bridge]{{New: br}}
-	return &host{core, c, ct}, batch
+	return &host{core, c, ct}, fake.Plugged(ports)
 }
 
 // carryOut carries out the effects that there are, but for those of the switch. It returns how many outcomes there were.

@@ -40,8 +40,8 @@ type pulls struct {
 	lines     *timelines
 }
 
-// notTold lasts while the server does not answer about what an extension needs.
-const notTold = "bulk_pull for an extension failed, retrying"
+// pullFailed lasts while the server does not answer about what an extension needs.
+const pullFailed = "bulk_pull for an extension failed, retrying"
 
 // needs lists everything that the server has to be asked about.
 func (p *pulls) needs(set extension.Set) []pull.Need {
@@ -81,7 +81,7 @@ func (p *pulls) ask(set extension.Set, versions neutron.Versions, paused bool) {
 	p.world.Members.KeepRevisions(filters.Asking+filters.Checking > 0)
 	p.wakeUp(p.Deadline())
 	if p.Stats(pull.Extensions).Failing == 0 {
-		p.log.forget(notTold)
+		p.log.forget(pullFailed)
 	}
 }
 
@@ -148,7 +148,7 @@ func (p *pulls) itemsPulled(e effect.Pulled) (answered []string) {
 		p.log.repeat(slog.LevelWarn, bad, "first", first, "of", of, "err", e.Bad)
 	}
 	members := e.Batch.Kind == neutron.KindPort
-	var told, unread []world.Item
+	var read, unread []world.Item
 	for _, id := range e.Batch.IDs {
 		item := world.Item{Kind: e.Batch.Kind, ID: id, Asked: e.Batch.Asked}
 		found := has(&e.Reply, id)
@@ -158,17 +158,17 @@ func (p *pulls) itemsPulled(e effect.Pulled) (answered []string) {
 		if !found && !members && (slices.Contains(e.Unread, id) || slices.Contains(e.Unread, "")) { // it may be what cannot be read
 			unread = append(unread, item)
 		} else {
-			told = append(told, item)
+			read = append(read, item)
 		}
 	}
 	p.world.Unread(unread)
 	switch e.Batch.Kind {
 	case neutron.KindSecurityGroup:
-		p.world.Groups.Pulled(told, e.Groups)
+		p.world.Groups.Pulled(read, e.Groups)
 	case neutron.KindPort:
-		p.world.Members.Pulled(told, e.Members, e.Unread...)
+		p.world.Members.Pulled(read, e.Members, e.Unread...)
 	case neutron.KindAddressGroup:
-		p.world.Members.AddressGroupsPulled(told, e.Addresses)
+		p.world.Members.AddressGroupsPulled(read, e.Addresses)
 	}
 	return answered
 }
@@ -201,7 +201,7 @@ func (p *pulls) tunnelsPulled(e effect.Pulled) (answered []string) {
 func (p *pulls) objectsPulled(e effect.Pulled, ext extension.Member) {
 	kind, ids := e.Batch.Kind, e.Batch.IDs
 	if e.Err != nil {
-		p.log.repeat(slog.LevelWarn, notTold, "extension", ext.Name(), "kind", string(kind), "first", ids[0], "of", len(ids), "err", e.Err)
+		p.log.repeat(slog.LevelWarn, pullFailed, "extension", ext.Name(), "kind", string(kind), "first", ids[0], "of", len(ids), "err", e.Err)
 		return
 	}
 	if err := ext.Puller.OnPulled(kind, ids, e.Objects); err != nil {

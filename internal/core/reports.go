@@ -185,7 +185,7 @@ func (r *reports) awaited(now time.Time) []inspect.Awaited {
 	for _, s := range r.world.Segments.All() {
 		since := r.Requested(s.Key)
 		until := since.Add(r.cfg.FDBGrace)
-		if !since.IsZero() && s.Tunnelled() && !s.Told() && now.Before(until) {
+		if !since.IsZero() && s.Tunnelled() && !s.FDBReceived() && now.Before(until) {
 			out = append(out, inspect.Awaited{Network: s.Key.Network, Since: since, Until: until})
 		}
 	}
@@ -200,7 +200,7 @@ func (r *reports) missingEntries(now time.Time) (unrequested, entries int) {
 		return 0, 0
 	}
 	for _, s := range r.world.Segments.All() {
-		if !s.Tunnelled() || s.Told() {
+		if !s.Tunnelled() || s.FDBReceived() {
 			continue
 		}
 		entries++

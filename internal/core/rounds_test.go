@@ -91,7 +91,7 @@ func TestAnswersAboutPorts(t *testing.T) {
 	a, batch := filtering(t, &cloud{}, nil, 3)
 	a.bridges.started, a.bridges.up = true, true
 	a.world.Switch(batch)
-	a.world.Settle()
+	a.world.Resolve()
 	ask := func() pull.Batch {
 		t.Helper()
 		a.pulls.RetryNow(time.Now())

@@ -57,7 +57,7 @@ func (r *rules) startJob(d *dataplane.Dataplane, open func() bool) {
 	if due {
 		r.act(hybrid.Out{Job: &job})
 	}
-	if r.wakeUp(r.WakeAt(now)); r.world.Unsettled() {
+	if r.wakeUp(r.WakeAt(now)); r.world.HasChanges() {
 		r.wakeUp(now)
 	}
 }

@@ -91,7 +91,7 @@ func (s *server) registered(e effect.Registered) bool {
 		return false
 	}
 	s.log.forget(noAnswer)
-	s.versions, s.report.unheard = e.Versions, neutron.PushesWhenTold(e.Releases)
+	s.versions, s.report.unheard = e.Versions, neutron.PushesAfterReport(e.Releases)
 	s.world.NewerTunnelNames = e.Versions.Since(25)
 	s.log.Info("neutron-server answered", "release", e.Releases, "waited", s.now().Sub(s.registration.began))
 	if len(e.Removed) > 0 {
@@ -125,7 +125,7 @@ func (s *server) landed(e effect.Event) {
 // reporting is where the state reports stand.
 type reporting struct {
 	start    bool // the server is to treat us as an agent that has just begun
-	told     bool // a report got through, and with it our object versions
+	accepted bool // a report got through, and with it our object versions
 	inFlight bool
 	unheard  bool // until then the server may have pushed objects in other versions than ours
 	failed   int  // in a row
@@ -140,7 +140,7 @@ func (s *server) sendReport(switchUp, switchDead bool, set extension.Set) {
 	if s.cfg.ReportInterval == 0 || !s.known() || !switchUp || s.report.inFlight {
 		return
 	}
-	if switchDead && s.report.told {
+	if switchDead && s.report.accepted {
 		s.log.repeat(slog.LevelWarn, notReporting)
 		return
 	}
@@ -153,7 +153,7 @@ func (s *server) sendReport(switchUp, switchDead bool, set extension.Set) {
 	// Empty lists, no null: the server's readers iterate over them.
 	state.Configurations.OVSCapabilities = neutron.Capabilities{DatapathTypes: append([]string{}, found.DatapathTypes...), IfaceTypes: append([]string{}, found.IfaceTypes...)}
 	set.AddState(&state.Configurations)
-	if !s.report.told {
+	if !s.report.accepted {
 		state.ResourceVersions = s.versions
 	}
 	s.report.inFlight = true
@@ -176,8 +176,8 @@ func (s *server) reportEnded(e effect.StateReported) (missed, revived bool) {
 	if s.report.failed > 0 {
 		s.log.Info("report_state succeeds again", "failed", s.report.failed, "after", s.now().Sub(s.report.since))
 	}
-	first, unheard := !s.report.told, s.report.unheard
-	s.report = reporting{told: true}
+	first, unheard := !s.report.accepted, s.report.unheard
+	s.report = reporting{accepted: true}
 	switch {
 	case first:
 		s.log.Info("registered with neutron-server", "status", string(e.Status), "took", e.Took)

@@ -161,7 +161,7 @@ func TestTimelineOfAPort(t *testing.T) {
 			t.Errorf("%+v", l)
 		}
 		l.applied = time.Time{}
-		a.dataplane.Set(port("p0"), pipeline.Want{After: []pipeline.Row{noRow{}}})
+		a.dataplane.Set(port("p0"), pipeline.Want{After: []ovsdb.Spec{ovsdb.When{}}})
 		if a.nextRound(time.Now()); l.applied.IsZero() {
 			t.Errorf("%+v", l)
 		}
@@ -174,11 +174,6 @@ func TestTimelineOfAPort(t *testing.T) {
 		}
 	})
 }
-
-// noRow is a row that is as wanted.
-type noRow struct{}
-
-func (noRow) Add(*ovsdb.Tx, *ovsdb.View) {}
 
 // TestDoubtAndMemory: what is written down is not written again before something changes.
 func TestDoubtAndMemory(t *testing.T) {
@@ -212,7 +207,7 @@ func TestTheLastSnapshot(t *testing.T) {
 		"no file":            func(a *host) { a.cfg.Snapshot = false },
 		"nothing changed":    func(a *host) { a.memory.stale = false },
 		"one is on its way":  func(a *host) { a.memory.saving = true },
-		"something is asked": func(a *host) { a.world.Doubt() },
+		"something is asked": func(a *host) { a.world.Resync() },
 	} {
 		a := obeying(t, nil)
 		a.cfg.Snapshot = true

@@ -139,7 +139,7 @@ func (v View) switchFacts(f *gate.Facts) {
 		f.BrokerError = c.seen.broker.Error
 	}
 	f.StateReportFailed = c.server.report.failed > 0
-	f.Unresolved, f.ViewBehind = c.world.Unsettled(), c.dataplane.Behind(c.world.View)
+	f.Unresolved, f.ViewBehind = c.world.HasChanges(), c.dataplane.Behind(c.world.View)
 	f.RowsUnchecked, f.Rows = len(c.dataplane.RowsPending()), c.dataplane.RowsToWrite(c.world.View, c.contained.rows)
 	f.ZonesDue, f.ZonesFailed = c.zones.Pending(), c.zones.Failed()
 	f.RulesBusy, f.RuleFaults = c.rules.blocking()
@@ -238,7 +238,7 @@ type PortCopy struct {
 	segment   world.Segment
 	confirmed report.Status
 	line      timeline
-	settled   bool
+	applied   bool
 	notes     []string
 	filter    bool
 	rules     []string
@@ -248,7 +248,7 @@ type PortCopy struct {
 // CopyPort returns a copy of a port.
 func (v View) CopyPort(p *world.Port) PortCopy {
 	o := world.Object{Kind: world.KindPort, ID: p.ID}
-	out := PortCopy{port: *p, settled: v.Dataplane.Status(v.World.View, o) == dataplane.Applied, filter: v.World.Filtered(p), confirmed: v.c.reports.Confirmed(p.ID), notes: v.Extensions.Explain(o)}
+	out := PortCopy{port: *p, applied: v.Dataplane.Status(v.World.View, o) == dataplane.Applied, filter: v.World.Filtered(p), confirmed: v.c.reports.Confirmed(p.ID), notes: v.Extensions.Explain(o)}
 	if p.VIF != nil {
 		out.vif = *p.VIF
 	}
@@ -269,7 +269,7 @@ func (c *PortCopy) Document() inspect.Port {
 		ID: c.port.ID, State: w.State.String(), Reason: w.Reason, Interface: c.vif.Name, OFPort: c.vif.OFPort,
 		Network: w.Segment.Network, VLAN: w.VLAN, Filtered: c.filter, Groups: c.port.Groups,
 		Reported: [...]string{"", "up", "down", "admin down"}[c.confirmed],
-		Applied:  c.settled, Flows: c.flows, Rules: c.rules,
+		Applied:  c.applied, Flows: c.flows, Rules: c.rules,
 		Timeline: inspect.Timeline{Plugged: c.line.plugged, Answered: c.line.answered, Applied: c.line.applied, Reported: c.line.reported},
 	}
 	for _, note := range c.notes {

@@ -47,7 +47,7 @@ func TestPortDocument(t *testing.T) {
 	mac, other := neutron.MAC{2, 0, 0, 0, 0, 1}, neutron.MAC{2, 0, 0, 0, 0, 2}
 	c := PortCopy{
 		port: world.Port{ID: "p", Wiring: world.Wiring{State: world.Wired, Reason: "bound", VLAN: 7}, Groups: []string{"g"}},
-		vif:  world.VIF{Name: "tap", OFPort: 5, MAC: mac}, confirmed: report.AdminDown, settled: true, notes: []string{"a\tb"}, filter: true, flows: 3,
+		vif:  world.VIF{Name: "tap", OFPort: 5, MAC: mac}, confirmed: report.AdminDown, applied: true, notes: []string{"a\tb"}, filter: true, flows: 3,
 	}
 	got := c.Document()
 	if d := cmp.Diff(inspect.Port{

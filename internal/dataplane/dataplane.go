@@ -28,12 +28,10 @@ type Dataplane struct {
 	// Contain, if set, runs the work that finds out which rows of an object have to change, and returns whether it came to its end.
 	Contain func(o world.Object, work func()) bool
 
-	bridges map[string]*bridge
-	wants   map[world.Object]pipeline.Want // rows only; the flows and meters are with the bridges
-	// rowsPending objects have rows that may not be as wanted yet.
-	rowsPending map[world.Object]bool
-	retries     pace.Backoff[world.Object]
-	inFlight    bool // a round is
+	bridges  map[string]*bridge
+	rows     *delta.Rows
+	retries  pace.Backoff[world.Object]
+	inFlight bool // a round is
 	// seq is the batch that will show what was committed last. Until then the view is old: comparing with it would write the same
 	// rows again.
 	seq    uint64
@@ -43,8 +41,7 @@ type Dataplane struct {
 // New returns the dataplane of bridges about which nothing is known.
 func New(bridges []string) *Dataplane {
 	d := &Dataplane{
-		bridges: map[string]*bridge{}, wants: map[world.Object]pipeline.Want{}, rowsPending: map[world.Object]bool{},
-		retries: pace.Backoff[world.Object]{},
+		bridges: map[string]*bridge{}, rows: delta.NewRows(), retries: pace.Backoff[world.Object]{},
 	}
 	for _, name := range bridges {
 		d.bridges[name] = &bridge{flows: delta.New(), meters: delta.NewMeters()}
@@ -83,28 +80,15 @@ func (d *Dataplane) Set(o world.Object, want pipeline.Want) {
 		b.flows.Want(o, flows[name])
 		b.meters.Want(o, meters[name])
 	}
-	want.Flows, want.Meters = nil, nil
-	if len(want.Rows)+len(want.Until)+len(want.After) == 0 && want.Waiting == "" {
-		delete(d.wants, o)
-		delete(d.rowsPending, o)
-	} else {
-		d.wants[o] = want
-		d.rowsPending[o] = true
-	}
+	d.rows.Want(o, delta.WantedRows{Always: want.Rows, Until: want.Until, After: want.After, Waiting: want.Waiting})
 }
 
 // RetryRows has the rows of an object compared again. It returns whether it wants any.
-func (d *Dataplane) RetryRows(o world.Object) bool {
-	_, wanted := d.wants[o]
-	if wanted {
-		d.rowsPending[o] = true
-	}
-	return wanted
-}
+func (d *Dataplane) RetryRows(o world.Object) bool { return d.rows.Retry(o) }
 
 // Wants returns whether an object wants anything.
 func (d *Dataplane) Wants(o world.Object) bool {
-	_, rows := d.wants[o]
+	_, rows := d.rows.Wanted(o)
 	return rows || d.Flows(o) > 0
 }
 
@@ -137,27 +121,25 @@ const (
 
 // Status returns how far an object is.
 func (d *Dataplane) Status(view *ovsdb.View, o world.Object) Status {
-	if d.Pending(o) || d.wants[o].Waiting != "" {
+	if want, _ := d.rows.Wanted(o); d.Pending(o) || want.Waiting != "" {
 		return Pending
 	}
-	if !d.rowsPending[o] {
+	if !d.rows.Pending(o) {
 		return Applied
 	}
-	if tx, ok := d.rows(view, o); ok && tx.Len() > 0 {
+	if tx, ok := d.rowsOf(view, o); ok && tx.Len() > 0 {
 		return Pending
 	}
 	return Applied
 }
 
 // RowsPending returns the objects whose rows may not be as wanted yet, sorted.
-func (d *Dataplane) RowsPending() []world.Object {
-	return slices.SortedFunc(maps.Keys(d.rowsPending), world.Object.Compare)
-}
+func (d *Dataplane) RowsPending() []world.Object { return d.rows.Owners() }
 
 // RowsToWrite returns how many objects have rows that are not as wanted, but for those of which that cannot be found out.
 func (d *Dataplane) RowsToWrite(view *ovsdb.View, broken map[world.Object]bool) (n int) {
-	for o := range d.rowsPending {
-		if !broken[o] && d.rowsOf(view, o).Len() > 0 {
+	for _, o := range d.RowsPending() {
+		if !broken[o] && d.rows.Diff(view, o, !d.Pending(o)).Len() > 0 {
 			n++
 		}
 	}
@@ -173,7 +155,7 @@ type Failure struct {
 // Failures returns the objects that the switch has refused and that are not as wanted yet, sorted.
 func (d *Dataplane) Failures() (out []Failure) {
 	for _, o := range slices.SortedFunc(maps.Keys(d.retries), world.Object.Compare) {
-		if d.rowsPending[o] || d.Pending(o) {
+		if d.rows.Pending(o) || d.Pending(o) {
 			out = append(out, Failure{o, d.retries[o].Failed})
 		}
 	}

@@ -92,18 +92,12 @@ func meter(id uint32) pipeline.Want {
 	return pipeline.Want{Meters: []pipeline.Meter{{Bridge: "br-int", MeterDesc: openflow.MeterDesc{ID: id}}}}
 }
 
-// protocols is a row that gives the bridge another protocol, or bad: that cannot be worked out.
-type protocols struct{ version string }
-
-func (p protocols) Add(tx *ovsdb.Tx, _ *ovsdb.View) {
-	if p.version == "bad" {
-		panic("injected")
-	}
-	tx.Bridge("br").AddProtocols(p.version)
-}
-
+// rows has the bridge have another protocol, or bad: comparing it panics.
 func rows(version string) pipeline.Want {
-	return pipeline.Want{Rows: []pipeline.Row{protocols{version}}}
+	if version == "bad" {
+		return pipeline.Want{Rows: []ovsdb.Spec{nil}}
+	}
+	return pipeline.Want{Rows: []ovsdb.Spec{ovsdb.BridgeSpec{Name: "br-int", Protocols: []string{version}}}}
 }
 
 type database struct {
@@ -337,7 +331,7 @@ func TestABundleOfALostConnection(t *testing.T) {
 	}
 	d := New(nil)
 	d.Set(port("a"), rows("OpenFlow14"))
-	d.rowsPending = map[world.Object]bool{}
+	d.rows.Done(port("a"))
 	d.Abandoned(&Round{Seq: 9, Owners: []world.Object{port("a"), port("gone")}})
 	if d.seq != 9 || !slices.Equal(d.RowsPending(), []world.Object{port("a")}) {
 		t.Errorf("%d, %v", d.seq, d.RowsPending())

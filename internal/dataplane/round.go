@@ -12,7 +12,6 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/delta"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/pace"
-	"github.com/patchbay-sdn/patchbay/internal/pipeline"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 	"github.com/patchbay-sdn/patchbay/openflow"
 )
@@ -105,7 +104,7 @@ func (d *Dataplane) addRows(r *Round, in *Input, now time.Time) (held map[world.
 	current := in.Connected && in.View.Seq() >= d.seq
 	held = map[world.Object]bool{}
 	for _, o := range d.RowsPending() {
-		tx, ok := d.rows(in.View, o)
+		tx, ok := d.rowsOf(in.View, o)
 		if !ok {
 			d.retries.Fail(o, now)
 		}
@@ -116,41 +115,23 @@ func (d *Dataplane) addRows(r *Round, in *Input, now time.Time) (held map[world.
 			tx.Owner = o.String()
 			r.Rows, r.Owners = append(r.Rows, tx), append(r.Owners, o)
 		case current && !d.Pending(o):
-			delete(d.rowsPending, o)
+			d.rows.Done(o)
 			r.Placed = append(r.Placed, o)
 		}
 	}
 	return held
 }
 
-// rows returns the transaction that an object still needs, or an empty one and false if that cannot be found out.
-func (d *Dataplane) rows(view *ovsdb.View, o world.Object) (tx *ovsdb.Tx, ok bool) {
+// rowsOf returns the transaction that an object still needs, or an empty one and false if that cannot be found out.
+func (d *Dataplane) rowsOf(view *ovsdb.View, o world.Object) (tx *ovsdb.Tx, ok bool) {
 	tx = ovsdb.NewTx(view)
-	work := func() { tx = d.rowsOf(view, o) }
+	work := func() { tx = d.rows.Diff(view, o, !d.Pending(o)) }
 	if d.Contain == nil {
 		work()
 		return tx, true
 	}
 	ok = d.Contain(o, work) // which sets tx: in one statement it might be read before
 	return tx, ok
-}
-
-// rowsOf returns the transaction that an object still needs: its rows, with those that count until its flows are in place, and once
-// they are those that wait for them.
-func (d *Dataplane) rowsOf(view *ovsdb.View, o world.Object) *ovsdb.Tx {
-	tx, want := ovsdb.NewTx(view), d.wants[o]
-	add := func(rows []pipeline.Row) {
-		for _, r := range rows {
-			r.Add(tx, view)
-		}
-	}
-	add(want.Rows)
-	if d.Pending(o) {
-		add(want.Until)
-	} else if tx.Len() == 0 {
-		add(want.After)
-	}
-	return tx
 }
 
 // bundle returns what can change on a bridge.

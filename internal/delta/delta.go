@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package delta compares what is wanted with what is there, flow by flow.
+// Package delta compares what is wanted with what is there: flows, meters and rows of the database.
 //
 // A [Tracker] belongs to one bridge. Objects say what they want ([Tracker.Want], always the whole of it), the switch says
 // what it has ([Tracker.Have]) and what others do to it ([Tracker.Observe]), and [Tracker.Changes] is the difference. A flow that is there as wanted is never touched:

@@ -67,8 +67,8 @@ func (r *routing) OnCall(k extension.Key, result any, err error) {
 		if s == nil {
 			return
 		}
-		s.told, s.answered = result.(neutron.MAC), true
-		r.settleSubnet(k.subnet)
+		s.pulled, s.answered = result.(neutron.MAC), true
+		r.resolveSubnet(k.subnet)
 		s.answered = true // until something changes here, also if there is none
 	}
 }

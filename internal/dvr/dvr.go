@@ -58,8 +58,8 @@ const (
 // subnet is one with ports of any part here.
 type subnet struct {
 	ports map[string]bool
-	// told is the address of the gateway as the server says it; needed where it does not show from the ports here.
-	told     neutron.MAC
+	// pulled is the address of the gateway as the server says it; needed where it does not show from the ports here.
+	pulled   neutron.MAC
 	answered bool
 
 	owned bool // by a router's interface here
@@ -157,7 +157,7 @@ func (r *routing) Resolve(changed []world.Object) []world.Object {
 	for _, o := range changed {
 		switch o.Kind {
 		case world.KindPort:
-			r.settlePort(o.ID, touched)
+			r.resolvePort(o.ID, touched)
 		case world.KindBridge:
 			// The patches may have other numbers.
 			for mac := range r.macs {
@@ -169,15 +169,15 @@ func (r *routing) Resolve(changed []world.Object) []world.Object {
 		}
 	}
 	for id := range touched {
-		r.settleSubnet(id)
+		r.resolveSubnet(id)
 	}
 	out := slices.Collect(maps.Keys(r.marked))
 	clear(r.marked)
 	return out
 }
 
-// settlePort decides anew what a port is to routing.
-func (r *routing) settlePort(id string, touched map[string]bool) {
+// resolvePort decides anew what a port is to routing.
+func (r *routing) resolvePort(id string, touched map[string]bool) {
 	before, now := r.ports[id], r.roleOf(r.w.Port(id))
 	if now.part == none && before.part == none {
 		return
@@ -235,24 +235,24 @@ func (r *routing) roleOf(p *world.Port) role {
 	return out
 }
 
-// settleSubnet works out whether a subnet is routed here, and which address its gateway has.
-func (r *routing) settleSubnet(id string) {
+// resolveSubnet works out whether a subnet is routed here, and which address its gateway has.
+func (r *routing) resolveSubnet(id string) {
 	s := r.subnets[id]
 	gateways, central := r.gateways(s)
 	owned, mac := len(gateways) > 0, neutron.MAC{}
 	switch {
 	case len(gateways) == 1:
 		mac = gateways[0]
-	case len(gateways) > 1 && slices.Contains(gateways, s.told):
-		mac = s.told
+	case len(gateways) > 1 && slices.Contains(gateways, s.pulled):
+		mac = s.pulled
 	case len(gateways) > 1:
 		mac = slices.MinFunc(gateways, func(a, b neutron.MAC) int { return slices.Compare(a[:], b[:]) })
 	case central:
-		if mac = s.told; mac == (neutron.MAC{}) && !s.answered {
+		if mac = s.pulled; mac == (neutron.MAC{}) && !s.answered {
 			mac = s.mac // what it was, until the server has said
 		}
 	}
-	if s.answered && s.told == (neutron.MAC{}) {
+	if s.answered && s.pulled == (neutron.MAC{}) {
 		s.answered = false // the server may know it now
 	}
 	if owned != s.owned || mac != s.mac {
@@ -296,7 +296,7 @@ func (r *routing) Save() any {
 	for id, s := range r.subnets {
 		// Also of one that is here: it may be gone at the next start, and the server away. Not what an earlier run knew and nobody
 		// needs any more.
-		if mac := cmp.Or(s.told, s.mac); mac != (neutron.MAC{}) && len(s.ports) > 0 {
+		if mac := cmp.Or(s.pulled, s.mac); mac != (neutron.MAC{}) && len(s.ports) > 0 {
 			m.Gateways[id] = mac
 		}
 	}
@@ -315,7 +315,7 @@ func (r *routing) Load(data json.RawMessage) error {
 		r.marked[host(mac)] = true
 	}
 	for id, mac := range m.Gateways {
-		r.subnets[id] = &subnet{ports: map[string]bool{}, told: mac}
+		r.subnets[id] = &subnet{ports: map[string]bool{}, pulled: mac}
 	}
 	return nil
 }

@@ -88,7 +88,7 @@ func (c *cloud) unplug(port string) {
 	c.settle()
 }
 
-func (c *cloud) settle() { c.compile(c.set.Resolve(c.w.Settle())) }
+func (c *cloud) settle() { c.compile(c.set.Resolve(c.w.Resolve())) }
 
 func (c *cloud) compile(objects []world.Object) {
 	for _, o := range objects {

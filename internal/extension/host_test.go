@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"time"
@@ -115,7 +114,7 @@ func (h *host) compile(objects []world.Object) {
 func (h *host) settle() {
 	for range 100 {
 		h.onTime()
-		changed := h.set.Resolve(h.w.Settle())
+		changed := h.set.Resolve(h.w.Resolve())
 		h.compile(changed)
 		h.ask()
 		if !h.write() && len(changed) == 0 {
@@ -235,7 +234,7 @@ func (h *host) cast(without ...string) {
 
 // doubt says that news may have been missed.
 func (h *host) doubt() {
-	h.w.Doubt()
+	h.w.Resync()
 	h.set.Resync()
 	for _, f := range h.flights {
 		f.old = true
@@ -423,13 +422,5 @@ func (h *host) text() []string {
 			meters = append(meters, m.MeterDesc)
 		}
 	}
-	// What the core writes down on a port stays there when it is switched off.
-	written := regexp.MustCompile(`^Port \S+ other_config:(net_uuid|network_type|physical_network|segmentation_id|tag)=`)
-	rows := slices.DeleteFunc(names.Rows(h.w.View), written.MatchString)
-	lines := append(rows, names.Meters("br-int", meters)...)
-	for bridge, list := range flows {
-		lines = append(lines, names.Flows(bridge, slices.Collect(maps.Values(list)))...)
-	}
-	slices.Sort(lines)
-	return lines
+	return names.Wanted(h.w.View, flows, meters)
 }

@@ -34,8 +34,8 @@ type Database struct {
 	// Mu guards what follows. Tests may change rows by hand, with the lock, if they call Changed afterwards.
 	Mu   sync.Mutex
 	Rows Rows
-	// Settle, if set, does the part of ovs-vswitchd after a transaction was answered. It is called with the lock.
-	Settle func()
+	// AfterCommit, if set, does the part of ovs-vswitchd after a transaction was answered. It is called with the lock.
+	AfterCommit func()
 
 	schema       map[string]map[string]kind
 	made         int // UUIDs
@@ -68,10 +68,10 @@ func NewDatabase() *Database {
 		delete(d.monitors, c)
 	}
 	d.Done = func(_ *RPCConn, method string) {
-		if method == "transact" && d.Settle != nil {
+		if method == "transact" && d.AfterCommit != nil {
 			d.Mu.Lock()
 			defer d.Mu.Unlock()
-			d.Settle()
+			d.AfterCommit()
 			d.Changed()
 		}
 	}
@@ -113,7 +113,7 @@ func (d *Database) monitor(c *RPCConn, since bool, params []json.RawMessage) (an
 		m.columns[table] = request.Columns
 	}
 	d.monitors[c] = m
-	all := d.news(m, "initial")
+	all := d.changes(m, "initial")
 	if !since {
 		return all, ""
 	}
@@ -127,7 +127,7 @@ func (d *Database) transaction() string { return RowID(fmt.Sprint("transaction "
 func (d *Database) Changed() {
 	d.transactions++
 	for c, m := range d.monitors {
-		updates := d.news(m, "insert")
+		updates := d.changes(m, "insert")
 		if len(updates) == 0 {
 			continue
 		}
@@ -139,8 +139,8 @@ func (d *Database) Changed() {
 	}
 }
 
-// news are the differences between what a monitor knows and what is there; from then on it knows.
-func (d *Database) news(m *rowMonitor, appeared string) map[string]map[string]any {
+// changes are the differences between what a monitor knows and what is there; from then on it knows.
+func (d *Database) changes(m *rowMonitor, appeared string) map[string]map[string]any {
 	all := map[string]map[string]any{}
 	tell := func(table, id, what string, row any) {
 		if all[table] == nil {

@@ -37,7 +37,7 @@ func (TwoNetworks) Fill(w *world.World) {
 		{New: &ovsdb.Bridge{UUID: "tun", Name: "br-tun", Ports: []ovsdb.UUID{row(up, number(3), nil, ""), row(bad, number(-1), nil, "no route")}}},
 	}
 	w.Switch(batch)
-	w.Settle()
+	w.Resolve()
 	level := func(kind, physnet string, id int) neutron.List[neutron.BindingLevel] {
 		return neutron.List[neutron.BindingLevel]{{Host: "hv1", Segment: neutron.Maybe[neutron.Segment]{Value: &neutron.Segment{NetworkType: kind, PhysicalNetwork: physnet, SegmentationID: &id}}}}
 	}
@@ -46,7 +46,7 @@ func (TwoNetworks) Fill(w *world.World) {
 		{ID: "p1", NetworkID: "n1", AdminStateUp: true, Bindings: bindings, BindingLevels: level("vxlan", "", 7)},
 		{ID: "p2", NetworkID: "n2", AdminStateUp: true, Bindings: bindings, BindingLevels: level("vlan", "physnet1", 9)},
 	})
-	w.Settle()
+	w.Resolve()
 	for _, ip := range []string{"10.0.0.2", "10.0.0.3", "10.0.0.4"} {
 		endpoint := netip.MustParseAddr(ip)
 		w.Tunnels.Up(world.Endpoint{Type: "vxlan", IP: endpoint})
@@ -55,5 +55,5 @@ func (TwoNetworks) Fill(w *world.World) {
 			endpoint: {{IP: netip.IPv4Unspecified()}, {MAC: neutron.MAC{2, 1, 1, 1, 1, endpoint.As4()[3]}, IP: netip.MustParseAddr("192.168.0.9")}},
 		}}}})
 	}
-	w.Settle()
+	w.Resolve()
 }

@@ -36,7 +36,7 @@ const maxMeters = 1 << 24
 // NewOVS has no bridges.
 func NewOVS() *OVS {
 	o := &OVS{Database: NewDatabase(), made: 1, switches: map[string]*openflowtest.Switch{}}
-	o.Settle = o.settle
+	o.AfterCommit = o.assignNumbers
 	return o
 }
 
@@ -49,8 +49,8 @@ func (o *OVS) Clone() *OVS {
 	return c
 }
 
-// settle does what ovs-vswitchd does after a transaction: new bridges get datapath ids, new interfaces port numbers.
-func (o *OVS) settle() {
+// assignNumbers does what ovs-vswitchd does after a transaction: new bridges get datapath ids, new interfaces port numbers.
+func (o *OVS) assignNumbers() {
 	for _, root := range o.Rows["Open_vSwitch"] {
 		if root["next_cfg"] != nil {
 			root["cur_cfg"] = root["next_cfg"]
@@ -81,7 +81,7 @@ func (o *OVS) settle() {
 // and everybody is told.
 func (o *OVS) Run() {
 	o.collect()
-	o.settle()
+	o.assignNumbers()
 	o.Changed()
 }
 

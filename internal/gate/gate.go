@@ -25,8 +25,8 @@ const (
 
 	// All are all scopes.
 	All = Complete | Prune | InSync | Ready | Idle
-	// told are the scopes that what the server has not said or confirmed blocks.
-	told = Complete | Prune | InSync
+	// answered are the scopes that what the server has not said or confirmed blocks.
+	answered = Complete | Prune | InSync
 )
 
 // Codes of blockers that are told from others.
@@ -86,19 +86,19 @@ func Blockers(f Facts) []Blocker {
 	l.fact(f.BrokerError != "", "broker-down", InSync, "the broker cannot be reached"+because(f.BrokerError))
 	switch {
 	case !f.Registered:
-		l.fact(true, "server-down", told, "no neutron-server has answered yet"+because(f.ServerError))
+		l.fact(true, "server-down", answered, "no neutron-server has answered yet"+because(f.ServerError))
 	case f.StateReportFailed:
 		l.fact(true, "state-report", InSync, "the server does not take our state reports"+because(f.ServerError))
 	}
-	l.work(f.Ports, "pull-port", told, "bulk_pull of %s is not answered yet", "port")
-	l.work(f.Groups, "pull-group", told, "bulk_pull of %s is not answered yet", "group")
+	l.work(f.Ports, "pull-port", answered, "bulk_pull of %s is not answered yet", "port")
+	l.work(f.Groups, "pull-group", answered, "bulk_pull of %s is not answered yet", "group")
 	for _, t := range f.TunnelTypes {
-		l.work(1, "tunnel-sync", told, "tunnel_sync of "+t+" is not answered yet")
+		l.work(1, "tunnel-sync", answered, "tunnel_sync of "+t+" is not answered yet")
 	}
 	l.work(max(f.Unrequested, f.Refresh), "fdb-request", InSync, "the server has not answered the request for the forwarding entries of %s yet", "network")
 	l.work(f.Refresh, "fdb-refresh", Complete|Prune, "the forwarding entries of %s are requested again", "network")
 	l.work(f.Entries, FDB, Complete|Prune, "the server may still send the forwarding entries of %s", "network")
-	l.work(count(f.ResyncDue), "resync", told, "messages may have been lost: everything is pulled again in a moment")
+	l.work(count(f.ResyncDue), "resync", answered, "messages may have been lost: everything is pulled again in a moment")
 	l.work(f.Rows, "rows", InSync|Ready, "rows of %s are not written yet", "object")
 	l.work(f.RowsUnchecked, "rows-unchecked", Idle, "rows of %s have not been compared since they changed", "object")
 	flows, meters := 0, 0
@@ -121,14 +121,14 @@ func Blockers(f Facts) []Blocker {
 	}
 	l.held(f.Held)
 	l.fact(f.HeldBlind, "held-blind", Prune, "nothing is known of what an object in quarantine wants: nothing is pruned")
-	l.work(f.Reports, "report", told, "the status of %s is not reported to the server yet", "port")
+	l.work(f.Reports, "report", answered, "the status of %s is not reported to the server yet", "port")
 	for _, e := range f.Extensions {
-		l.work(e.Waits, "extension", told, "extension "+e.Name+" waits for %s", "answer")
-		l.fact(e.Failed, "extension-failed", told, "extension "+e.Name+" has failed and works everything out again")
+		l.work(e.Waits, "extension", answered, "extension "+e.Name+" waits for %s", "answer")
+		l.fact(e.Failed, "extension-failed", answered, "extension "+e.Name+" has failed and works everything out again")
 	}
 	const onWay = "changes are on their way"
-	l.work(f.Calls, inFlight, told, onWay)
-	l.work(count(f.RoundRunning), round, told|Idle, onWay)
+	l.work(f.Calls, inFlight, answered, onWay)
+	l.work(count(f.RoundRunning), round, answered|Idle, onWay)
 	l.work(count(f.Unresolved || f.ViewBehind), "changes", Idle, onWay)
 	l.fact(!f.Known, "nothing-known", Ready, "the agent was never in sync and has no snapshot")
 	return l

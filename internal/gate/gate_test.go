@@ -18,7 +18,7 @@ func TestBlockers(t *testing.T) {
 	if bs := Blockers(good()); len(bs) > 0 || !Open(bs, All) {
 		t.Fatalf("%+v", bs)
 	}
-	const told = Complete | Prune | InSync
+	const answered = Complete | Prune | InSync
 	for _, tt := range []struct {
 		change func(*Facts)
 		blocks Scope
@@ -33,15 +33,15 @@ func TestBlockers(t *testing.T) {
 		{func(f *Facts) { f.Bridges[0].Flows = 2 }, InSync | Ready | Idle, true, "2 flows not as wanted yet"},
 		{func(f *Facts) { f.Bridges[0].Meters = 1 }, Idle, true, "1 meter not as wanted yet"},
 		{func(f *Facts) { f.BrokerError = "refused" }, InSync, false, "the broker cannot be reached: refused"},
-		{func(f *Facts) { f.Registered = false }, told, false, "no neutron-server has answered yet"},
+		{func(f *Facts) { f.Registered = false }, answered, false, "no neutron-server has answered yet"},
 		{func(f *Facts) { f.StateReportFailed = true }, InSync, false, "the server does not take our state reports"},
-		{func(f *Facts) { f.Ports = 1 }, told, true, "bulk_pull of 1 port is not answered yet"},
-		{func(f *Facts) { f.Groups = 3 }, told, true, "bulk_pull of 3 groups is not answered yet"},
-		{func(f *Facts) { f.TunnelTypes = []string{"gre"} }, told, true, "tunnel_sync of gre is not answered yet"},
+		{func(f *Facts) { f.Ports = 1 }, answered, true, "bulk_pull of 1 port is not answered yet"},
+		{func(f *Facts) { f.Groups = 3 }, answered, true, "bulk_pull of 3 groups is not answered yet"},
+		{func(f *Facts) { f.TunnelTypes = []string{"gre"} }, answered, true, "tunnel_sync of gre is not answered yet"},
 		{func(f *Facts) { f.Unrequested = 2 }, InSync, true, "the server has not answered the request for the forwarding entries of 2 networks yet"},
-		{func(f *Facts) { f.Refresh = 1 }, told, true, "the server has not answered the request for the forwarding entries of 1 network yet"},
+		{func(f *Facts) { f.Refresh = 1 }, answered, true, "the server has not answered the request for the forwarding entries of 1 network yet"},
 		{func(f *Facts) { f.Entries = 1 }, Complete | Prune, true, "the server may still send the forwarding entries of 1 network"},
-		{func(f *Facts) { f.ResyncDue = true }, told, true, "messages may have been lost: everything is pulled again in a moment"},
+		{func(f *Facts) { f.ResyncDue = true }, answered, true, "messages may have been lost: everything is pulled again in a moment"},
 		{func(f *Facts) { f.Rows = 1 }, InSync | Ready, true, "rows of 1 object are not written yet"},
 		{func(f *Facts) { f.RowsUnchecked = 2 }, Idle, true, "rows of 2 objects have not been compared since they changed"},
 		{func(f *Facts) { f.ZonesFailed = []uint16{7} }, InSync, false, "connection tracking zone 7 was not flushed; new ports of its network wait"},
@@ -52,11 +52,11 @@ func TestBlockers(t *testing.T) {
 		{func(f *Facts) { f.Rejected = []Rejected{{"port p1", 2}} }, InSync, false, "port p1 was refused 2 times by the switch and is tried again; see the last errors"},
 		{func(f *Facts) { f.Held = []Held{{"port p1", "nothing passes"}} }, InSync, false, "port p1 failed and is in quarantine: nothing passes"},
 		{func(f *Facts) { f.HeldBlind = true }, Prune, false, "nothing is known of what an object in quarantine wants: nothing is pruned"},
-		{func(f *Facts) { f.Reports = 1 }, told, true, "the status of 1 port is not reported to the server yet"},
-		{func(f *Facts) { f.Extensions = []Extension{{Name: "qos", Waits: 1}} }, told, true, "extension qos waits for 1 answer"},
-		{func(f *Facts) { f.Extensions = []Extension{{Name: "qos", Failed: true}} }, told, false, "extension qos has failed and works everything out again"},
-		{func(f *Facts) { f.Calls = 1 }, told, true, "changes are on their way"},
-		{func(f *Facts) { f.RoundRunning = true }, told | Idle, true, "changes are on their way"},
+		{func(f *Facts) { f.Reports = 1 }, answered, true, "the status of 1 port is not reported to the server yet"},
+		{func(f *Facts) { f.Extensions = []Extension{{Name: "qos", Waits: 1}} }, answered, true, "extension qos waits for 1 answer"},
+		{func(f *Facts) { f.Extensions = []Extension{{Name: "qos", Failed: true}} }, answered, false, "extension qos has failed and works everything out again"},
+		{func(f *Facts) { f.Calls = 1 }, answered, true, "changes are on their way"},
+		{func(f *Facts) { f.RoundRunning = true }, answered | Idle, true, "changes are on their way"},
 		{func(f *Facts) { f.Unresolved = true }, Idle, true, "changes are on their way"},
 		{func(f *Facts) { f.ViewBehind = true }, Idle, true, "changes are on their way"},
 		{func(f *Facts) { f.Known = false }, Ready, false, "the agent was never in sync and has no snapshot"},

@@ -23,13 +23,13 @@ func (r *Room) done(w *world.World) bool {
 }
 
 // ready takes the ports that flows filter now: their rules go. It returns whether that is so of all ports.
-func (r *Room) ready(w *world.World, settled func(id string) bool) bool {
+func (r *Room) ready(w *world.World, applied func(id string) bool) bool {
 	all := true
 	for _, id := range w.PortIDs() {
 		p := w.Port(id)
 		switch {
 		case !w.Bridged(p) || r.filter.Has(id):
-		case w.InVLAN(p) && (p.Wiring.State != world.Wired || !settled(id)):
+		case w.InVLAN(p) && (p.Wiring.State != world.Wired || !applied(id)):
 			all = false
 		default:
 			r.filter.Set(iptables.Port{ID: id, Kind: iptables.Absent})

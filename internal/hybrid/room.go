@@ -172,12 +172,12 @@ func (r *Room) guard(w *world.World, id string) {
 }
 
 // Next takes the job that is due; false if none is. Open says whether everything is known that could want a rule, settled whether a port is as wanted.
-func (r *Room) Next(w *world.World, now time.Time, open func() bool, settled func(id string) bool) (Job, bool) {
+func (r *Room) Next(w *world.World, now time.Time, open func() bool, applied func(id string) bool) (Job, bool) {
 	if r.phase != idle || r.clears && r.done(w) {
 		return Job{}, false
 	}
 	if r.clears {
-		r.prune = r.ready(w, settled) && open()
+		r.prune = r.ready(w, applied) && open()
 	} else {
 		r.leave(w)
 		r.prune = open() && !r.shutStrays(w)

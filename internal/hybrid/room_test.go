@@ -114,7 +114,7 @@ func TestRulesOutliveTheVLAN(t *testing.T) {
 	}{{1, true}, {world.DeadVLAN, false}} {
 		w := world.New(world.Config{IntegrationBridge: "br-int", Filter: true, Hybrid: true})
 		plugged(w, c.tag)
-		w.Settle()
+		w.Resolve()
 		r := New(iptables.Config{}, false)
 		r.filter.Set(iptables.Port{ID: "p0", Kind: iptables.Filtered})
 		r.Port(w, "p0") // nothing is known of it any more
@@ -134,7 +134,7 @@ func TestRulesOutliveTheVLAN(t *testing.T) {
 func TestPortsThatFlowsFilter(t *testing.T) {
 	w := world.New(world.Config{IntegrationBridge: "br-int", Filter: true, Hybrid: true})
 	plugged(w, 1)
-	w.Settle()
+	w.Resolve()
 	r := New(iptables.Config{}, false)
 	if r.Inherit(w, map[string]bool{"p0": true}); r.Inherited(w) != 1 {
 		t.Errorf("%d ports", r.Inherited(w))
@@ -153,7 +153,7 @@ func TestClearing(t *testing.T) {
 		t.Error("a host without ports is read")
 	}
 	plugged(w, 1)
-	w.Settle()
+	w.Resolve()
 	if job, due := r.Next(w, noon, yes, never); !due || !job.Read {
 		t.Fatalf("%+v", job)
 	}

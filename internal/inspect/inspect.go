@@ -106,8 +106,8 @@ type Totals struct {
 	PluggedOpen uint64 `json:"ports_plugged_open"`
 	Warnings    uint64 `json:"log_warnings"`
 	Errors      uint64 `json:"log_errors"`
-	// Turns of the loop, for how long it was busy, and the longest turn.
-	Turns          uint64  `json:"loop_steps"`
+	// Steps of the loop, for how long it was busy, and the longest step.
+	Steps          uint64  `json:"loop_steps"`
 	BusySeconds    float64 `json:"loop_busy_seconds"`
 	LongestSeconds float64 `json:"loop_longest_seconds"`
 	// Wired are the times from plugging a port in until the server knew that it is up.

@@ -17,7 +17,7 @@
 //
 // Package hybrid does.
 //
-// Facts. When [world.World.Settle] names a port, the agent calls Set with what PortOf returns, or Delete when PortOf returns false. When it names a
+// Facts. When [world.World.Resolve] names a port, the agent calls Set with what PortOf returns, or Delete when PortOf returns false. When it names a
 // peer, or a port, the agent calls SetMembers with [world.Members.Addresses] of each group of [Filter.Remotes]. [world.Config.Filter] is set,
 // since the world learns groups and members only then; package pipeline has to leave out the filters' flows, and [world.Config.AntiSpoof] is set:
 // frames that are not IP pass no iptables rule, so that the flows of tables 24 and 25 check ARP and the senders.

@@ -118,8 +118,8 @@ type Changes struct {
 	// Connections are to be deleted when all else is done: no rule allows them any more.
 	Connections []Connections
 
-	ports   map[string]Port
-	settled []string
+	ports map[string]Port
+	done  []string
 }
 
 // Empty returns whether the host is as wanted.
@@ -137,7 +137,7 @@ func (f *Filter) Next(have State, prune bool) Changes {
 			prune = false // what the port has stays, and is not known
 		}
 	}
-	out := Changes{ports: maps.Clone(f.ports), settled: want.Ports}
+	out := Changes{ports: maps.Clone(f.ports), done: want.Ports}
 	for id := range f.held {
 		out.ports[id] = f.applied[id]
 	}
@@ -303,7 +303,7 @@ func (f *Filter) Done(c Changes, err error) {
 	}
 	f.owed = nil
 	f.applied = map[string]Port{}
-	for _, id := range c.settled {
+	for _, id := range c.done {
 		f.applied[id] = c.ports[id]
 	}
 }

@@ -153,15 +153,15 @@ func (s step) world() *world.World {
 	}
 	batch.Bridges = []ovsdb.Diff[ovsdb.Bridge]{{New: br}}
 	w.Switch(batch)
-	w.Settle()
+	w.Resolve()
 	w.Ports(slices.Collect(maps.Keys(s.Ports)), found)
 	for range 4 { // groups, then what they refer to
-		w.Settle()
+		w.Resolve()
 		for _, i := range w.MissingItems() {
 			s.answer(w, i)
 		}
 	}
-	w.Settle()
+	w.Resolve()
 	return w
 }
 

@@ -95,7 +95,7 @@ func TestNegotiate(t *testing.T) {
 					}
 					same = same && own == v[Kind(kind)]
 				}
-				if !same && (sort == "external" || !PushesWhenTold(releases)) {
+				if !same && (sort == "external" || !PushesAfterReport(releases)) {
 					t.Errorf("the server's own versions are %v, asked for are %v", region.Versions(), v)
 				}
 			})
@@ -123,7 +123,7 @@ func TestNegotiateWithLaterReleases(t *testing.T) {
 	region := sim.New(sim.Config{Release: 29})
 	furnish(t, region, "external")
 	releases, v, err := Negotiate(t.Context(), NewServer(future{region.Join("hv1", nil)}, "hv1"))
-	if err != nil || releases != "29 or later" || v[KindNetwork] != "1.12" || v[KindPort] != "1.11" || !PushesWhenTold(releases) {
+	if err != nil || releases != "29 or later" || v[KindNetwork] != "1.12" || v[KindPort] != "1.11" || !PushesAfterReport(releases) {
 		t.Errorf("%q, Network %s, Port %s, %v", releases, v[KindNetwork], v[KindPort], err)
 	}
 }
@@ -137,8 +137,8 @@ func TestReleases(t *testing.T) {
 		"27 or later": {27, 29, true}, "29 or later": {29, 29, true},
 	} {
 		s := parseSpan(text)
-		if len(s) == 0 || s[0].number != want.first || s[len(s)-1].number != want.last || s.String() != text || PushesWhenTold(text) != want.told {
-			t.Errorf("%q: %q, pushes when told: %v", text, s, PushesWhenTold(text))
+		if len(s) == 0 || s[0].number != want.first || s[len(s)-1].number != want.last || s.String() != text || PushesAfterReport(text) != want.told {
+			t.Errorf("%q: %q, pushes when told: %v", text, s, PushesAfterReport(text))
 		}
 	}
 	for _, r := range releases() {
@@ -149,7 +149,7 @@ func TestReleases(t *testing.T) {
 			}
 		}
 	}
-	if parseSpan("unknown") != nil || PushesWhenTold("") {
+	if parseSpan("unknown") != nil || PushesAfterReport("") {
 		t.Error("nonsense is a release")
 	}
 	if compareVersions("1.9", "1.10") >= 0 || compareVersions("2.0", "1.10") <= 0 || compareVersions("", "1.0") >= 0 {

@@ -208,9 +208,9 @@ func supported(err error) (bool, error) {
 	}
 }
 
-// PushesWhenTold says whether a server of these releases, as [Negotiate] names them, may have newer objects than the versions
+// PushesAfterReport says whether a server of these releases, as [Negotiate] names them, may have newer objects than the versions
 // that were found. It pushes its own versions and those that agents have reported, so ours only from our first state report on.
-func PushesWhenTold(releases string) bool {
+func PushesAfterReport(releases string) bool {
 	s := parseSpan(releases)
 	return len(s) > 0 && (strings.HasSuffix(releases, "later") || !maps.Equal(s[0].versions, s[len(s)-1].versions))
 }

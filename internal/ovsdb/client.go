@@ -121,17 +121,17 @@ func (c *Client) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { c.queue.pump(ctx, c.changes) })
-	backoff, told := minBackoff, ""
+	backoff, logged := minBackoff, ""
 	for {
 		synced, err := c.connect(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		if synced {
-			backoff, told = minBackoff, ""
+			backoff, logged = minBackoff, ""
 		}
-		if err.Error() != told {
-			told = err.Error()
+		if err.Error() != logged {
+			logged = err.Error()
 			c.deliver(&Batch{Seq: c.state.seq + 1, Kind: Disconnected, Err: err}, nil)
 		}
 		// Between half and the whole of it, so that many clients do not come back at once.

@@ -11,11 +11,16 @@ import (
 // BridgeSpec says how a bridge shall be. Empty fields of an existing bridge are left as they are.
 type BridgeSpec struct {
 	Name         string
+	Create       bool // if it does not exist; EnsureBridge does in any case
 	DatapathType string
 	FailMode     string
 	Protocols    []string          // added to those there
 	OtherConfig  map[string]string // merged
 	ExternalIDs  map[string]string // merged
+	RemoveConfig []string          // keys of OtherConfig
+	// FirstController is for a bridge that has neither FailMode nor a controller. One that is created gets both as soon as it exists.
+	FirstController *Controller
+	McastSnooping   *bool
 }
 
 // EnsureBridge creates the bridge with its local port, or brings an existing one in line.
@@ -81,6 +86,10 @@ type PortSpec struct {
 	VLANMode    string
 	Trunks      []int
 	OtherConfig map[string]string // of the port, merged
+	// Initial is for a port that is created, instead of Tag, VLANMode and Trunks.
+	Initial *VLANs
+	// KeepIfPresent leaves a port alone that exists.
+	KeepIfPresent bool
 }
 
 // EnsurePort creates the port with its interface, or brings an existing one in line. A port of the name on another bridge

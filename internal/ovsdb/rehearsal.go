@@ -40,6 +40,30 @@ func NewRehearsal(initial *Batch) *Rehearsal {
 	return r
 }
 
+// ReadAll runs a client until it has the rows, and returns them: what a Rehearsal begins with.
+func ReadAll(ctx context.Context, c interface {
+	Run(ctx context.Context)
+	Changes() <-chan *Batch
+},
+) (*Batch, error) {
+	ctx, stop := context.WithCancel(ctx)
+	over := make(chan struct{})
+	go func() { defer close(over); c.Run(ctx) }()
+	defer func() { stop(); <-over }()
+	select {
+	case b, ok := <-c.Changes():
+		switch {
+		case !ok:
+			return nil, context.Cause(ctx)
+		case b.Kind == Disconnected:
+			return nil, b.Err
+		}
+		return b, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
 // Changes returns the stream of batches; the first is the one it began with.
 func (r *Rehearsal) Changes() <-chan *Batch { return r.changes }
 
@@ -60,7 +84,7 @@ func (r *Rehearsal) CommitAll(_ context.Context, txs []*Tx) (Result, []error) {
 		}
 	}
 	d.collect()
-	r.settle(d)
+	r.assignNumbers(d)
 	b := d.batch()
 	b.Seq, b.Kind = r.view.seq+1, Update
 	r.view.Apply(b)
@@ -96,8 +120,8 @@ func (r *Rehearsal) commit(d *draft, tx *Tx) error {
 	return nil
 }
 
-// settle does the part of ovs-vswitchd.
-func (r *Rehearsal) settle(d *draft) {
+// assignNumbers does the part of ovs-vswitchd.
+func (r *Rehearsal) assignNumbers(d *draft) {
 	for id, b := range d.bridges.changed {
 		if b != nil && d.bridges.rows[id] == nil && b.DatapathID == "" {
 			b.DatapathID = fmt.Sprintf("%016x", r.made)

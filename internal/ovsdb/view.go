@@ -228,6 +228,38 @@ func (v *View) Ports() iter.Seq[*Port] { return maps.Values(v.ports.rows) }
 // BridgeOf returns the bridge that the port is on.
 func (v *View) BridgeOf(port UUID) *Bridge { return v.bridges.rows[v.bridgeOf[port]] }
 
+// InterfacesOn returns the interfaces of all ports of a bridge.
+func (v *View) InterfacesOn(b *Bridge) []*Interface {
+	var out []*Interface
+	for _, id := range b.Ports {
+		if p := v.Port(id); p != nil {
+			for _, id := range p.Interfaces {
+				if i := v.Interface(id); i != nil {
+					out = append(out, i)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// SingleInterfaces returns the interfaces of a bridge that are ports of their own: those of a bond are not.
+func (v *View) SingleInterfaces(bridge string) []*Interface {
+	b := v.BridgeByName(bridge)
+	if b == nil {
+		return nil
+	}
+	var out []*Interface
+	for _, id := range b.Ports {
+		if p := v.Port(id); p != nil && len(p.Interfaces) == 1 {
+			if i := v.Interface(p.Interfaces[0]); i != nil && i.Name == p.Name {
+				out = append(out, i)
+			}
+		}
+	}
+	return out
+}
+
 // Interface returns the interface of this identity.
 func (v *View) Interface(id UUID) *Interface { return v.interfaces.rows[id] }
 

@@ -17,18 +17,15 @@ func (c *compiler) bridge(name string) {
 	cfg := &c.w.Config
 	switch {
 	case name == cfg.IntegrationBridge:
-		c.row(bridgeRow{c.s, name, true, true, cfg.FilterTables || cfg.Filter && !cfg.Hybrid})
-		if cfg.Hybrid || c.w.RulesGone() {
-			c.row(rulesGoneRow{name, !cfg.Hybrid})
-		}
+		c.integrationRows(name)
 		c.integrationBase(name)
 	case cfg.Tunnels() && name == cfg.TunnelBridge:
-		c.row(bridgeRow{c.s, name, false, true, false})
+		c.row(c.base(name, true))
 		c.tunnelBase(name)
 	default:
 		for _, bridge := range cfg.Physical {
 			if bridge == name && c.w.View.BridgeByName(name) != nil {
-				c.row(bridgeRow{c.s, name, false, false, false})
+				c.row(c.base(name, false))
 				c.physicalBase(name)
 				return
 			}
@@ -64,23 +61,23 @@ func (c *compiler) integrationBase(br string) {
 	}
 	c.directBase(br)
 	if cfg.Tunnels() {
-		c.row(patchRow{br, cfg.IntPatch, cfg.TunPatch, false, c.snoopingFlood()})
+		c.row(patch(br, cfg.IntPatch, cfg.TunPatch, c.snoopingFlood()))
 	}
 	for _, bridge := range c.physical() {
 		name := world.IntPatchName(bridge)
-		c.row(patchRow{br, name, nonexistentPeer, true, nil})
+		c.row(closedPatch(br, name))
 		if p := c.w.OFPort(name); p != 0 {
 			c.flow(br, "packets from "+bridge+" that belong to no network of this host", of.Flow{
 				Table: intEntry, Priority: 2, Match: of.Match{of.FromPort(p)},
 			})
-			c.after(patchRow{br, name, world.PhysPatchName(bridge), false, c.snoopingFlood()})
+			c.after(patch(br, name, world.PhysPatchName(bridge), c.snoopingFlood()))
 		}
 	}
 }
 
 func (c *compiler) tunnelBase(br string) {
 	cfg := &c.w.Config
-	c.row(patchRow{br, cfg.TunPatch, cfg.IntPatch, false, nil})
+	c.row(patch(br, cfg.TunPatch, cfg.IntPatch, nil))
 	drop := func(table uint8, reason string) { c.flow(br, reason, of.Flow{Table: table}) }
 	drop(tunEntry, "packets from ports that are no tunnels of ours")
 	for _, t := range []uint8{tunGRE, tunVXLAN, tunGeneve} {
@@ -97,17 +94,17 @@ func (c *compiler) tunnelBase(br string) {
 	goTo(tunFromLocal, 0, "to one address", tunUnicast, unicast())
 	goTo(tunFromLocal, 0, "to many addresses", tunFlood, multicast())
 	goTo(tunUnicast, 0, "addresses that we do not know", tunFlood)
-	patch := c.w.OFPort(cfg.TunPatch)
-	if patch == 0 {
+	local := c.w.OFPort(cfg.TunPatch)
+	if local == 0 {
 		return
 	}
-	goTo(tunEntry, 1, "packets of this host's ports", tunFromLocal, of.FromPort(patch))
-	c.learn(br, patch)
+	goTo(tunEntry, 1, "packets of this host's ports", tunFromLocal, of.FromPort(local))
+	c.learn(br, local)
 }
 
 // learn remembers behind which tunnel a sender is. Announcements of an address have flows of their own with the same actions, as
 // with the Python agent since 28.
-func (c *compiler) learn(br string, patch uint32) {
+func (c *compiler) learn(br string, local uint32) {
 	const reason = "remember behind which tunnel a sender is"
 	actions := []of.Action{
 		of.Learn{
@@ -120,7 +117,7 @@ func (c *compiler) learn(br string, patch uint32) {
 				of.LearnOutput(of.InPort.All()),
 			},
 		},
-		of.Output(patch),
+		of.Output(local),
 	}
 	c.flow(br, reason, of.Flow{Table: tunLearn, Priority: 1, Actions: actions})
 	icmp6 := of.Match{etherType(typeIPv6), of.Num(of.IPProto, protoICMPv6)}
@@ -136,12 +133,12 @@ func (c *compiler) learn(br string, patch uint32) {
 func (c *compiler) physicalBase(br string) {
 	c.flow(br, "ordinary switching on the physical network", of.Flow{Table: physEntry, Actions: []of.Action{of.Output(of.PortNormal)}})
 	name := world.PhysPatchName(br)
-	c.row(patchRow{br, name, nonexistentPeer, true, nil})
+	c.row(closedPatch(br, name))
 	if p := c.w.OFPort(name); p != 0 {
 		c.flow(br, "packets of this host that belong to no network on this bridge", of.Flow{
 			Table: physEntry, Priority: 2, Match: of.Match{of.FromPort(p)},
 		})
-		c.after(patchRow{br, name, world.IntPatchName(br), false, nil})
+		c.after(patch(br, name, world.IntPatchName(br), nil))
 	}
 }
 
@@ -162,49 +159,34 @@ func (c *compiler) physical() []string {
 // nonexistentPeer keeps a patch closed until the flows that guard it are in place.
 const nonexistentPeer = "nonexistent-peer"
 
-// bridgeRow wants a bridge to be set up for us.
-type bridgeRow struct {
-	s           *Settings
-	name        string
-	integration bool
-	create      bool
-	filters     bool
-}
-
-// Add implements Row.
+// base is how a bridge shall be.
 //
 // A bridge that nobody has set up yet, which shows in its fail mode, gets a controller. Nothing listens there, but a
 // Python agent that takes over later would add it, and the first controller of a bridge flushes its flows. So it comes
 // before the first flow, with the fail mode, and the flows wait until the switch has taken it over.
-func (r bridgeRow) Add(tx *ovsdb.Tx, v *ovsdb.View) {
-	b := v.BridgeByName(r.name)
-	spec := ovsdb.BridgeSpec{
-		Name: r.name, DatapathType: r.s.DatapathType, Protocols: []string{"OpenFlow10", "OpenFlow13", "OpenFlow14"},
-		OtherConfig: map[string]string{"mac-table-size": strconv.Itoa(r.s.MACTableSize), "disable-in-band": "true"},
+func (c *compiler) base(name string, create bool) ovsdb.BridgeSpec {
+	probe := c.s.InactivityProbe
+	return ovsdb.BridgeSpec{
+		Name: name, Create: create, FailMode: "secure", DatapathType: c.s.DatapathType, Protocols: []string{"OpenFlow10", "OpenFlow13", "OpenFlow14"},
+		OtherConfig:     map[string]string{"mac-table-size": strconv.Itoa(c.s.MACTableSize), "disable-in-band": "true"},
+		FirstController: &ovsdb.Controller{Target: c.s.Controller, ConnectionMode: "out-of-band", InactivityProbe: &probe},
 	}
-	if r.filters { // as the Python agent's firewall has them, which speaks to the bridge by itself
+}
+
+// integrationRows are how the integration bridge shall be.
+func (c *compiler) integrationRows(name string) {
+	cfg, spec, snooping := &c.w.Config, c.base(name, true), c.s.IGMPSnooping
+	if cfg.FilterTables || cfg.Filter && !cfg.Hybrid { // as the Python agent's firewall has them, which speaks to the bridge by itself
 		spec.Protocols = append(spec.Protocols, "OpenFlow11", "OpenFlow12")
 	}
-	if r.integration {
-		spec.OtherConfig["mcast-snooping-disable-flood-unregistered"] = strconv.FormatBool(!r.s.IGMPFloodUnregistered)
-	}
-	if b == nil {
-		if r.create {
-			tx.EnsureBridge(spec)
-		}
-		return
-	}
-	if b.FailMode != "secure" {
-		spec.FailMode = "secure"
-		if len(b.Controllers) == 0 {
-			probe := r.s.InactivityProbe
-			tx.Bridge(b.UUID).SetControllers(ovsdb.Controller{Target: r.s.Controller, ConnectionMode: "out-of-band", InactivityProbe: &probe})
-			tx.WaitApplied()
-		}
-	}
-	tx.EnsureBridge(spec)
-	if r.integration && b.McastSnoopingEnable != r.s.IGMPSnooping {
-		tx.Bridge(b.UUID).SetMcastSnooping(r.s.IGMPSnooping)
+	spec.OtherConfig["mcast-snooping-disable-flood-unregistered"] = strconv.FormatBool(!c.s.IGMPFloodUnregistered)
+	spec.McastSnooping = &snooping
+	c.row(spec)
+	switch { // the mark that no rules of iptables are left
+	case cfg.Hybrid:
+		c.row(ovsdb.BridgeSpec{Name: name, RemoveConfig: []string{world.RulesGoneKey}})
+	case c.w.RulesGone():
+		c.row(ovsdb.BridgeSpec{Name: name, OtherConfig: map[string]string{world.RulesGoneKey: "true"}})
 	}
 }
 
@@ -215,19 +197,14 @@ func (c *compiler) snoopingFlood() map[string]string {
 	}
 }
 
-// patchRow wants a patch port. With keep, one that is there is left as it is.
-type patchRow struct {
-	bridge, name, peer string
-	keep               bool
-	config             map[string]string // of the port
+// patch is how a patch port shall be.
+func patch(bridge, name, peer string, config map[string]string) ovsdb.PortSpec {
+	return ovsdb.PortSpec{Bridge: bridge, Name: name, Type: "patch", Options: map[string]string{"peer": peer}, OtherConfig: config}
 }
 
-// Add implements Row.
-func (r patchRow) Add(tx *ovsdb.Tx, v *ovsdb.View) {
-	if r.keep && v.PortByName(r.name) != nil {
-		return
-	}
-	tx.EnsurePort(ovsdb.PortSpec{
-		Bridge: r.bridge, Name: r.name, Type: "patch", Options: map[string]string{"peer": r.peer}, OtherConfig: r.config,
-	})
+// closedPatch is how a patch port begins: one that exists is left as it is.
+func closedPatch(bridge, name string) ovsdb.PortSpec {
+	spec := patch(bridge, name, nonexistentPeer, nil)
+	spec.KeepIfPresent = true
+	return spec
 }

@@ -249,7 +249,7 @@ func TestOverlappingGroups(t *testing.T) {
 	p := *c.ports["A"]
 	p.SecurityGroupIDs, p.Revision = []string{"one"}, 2
 	c.ports["A"] = &p
-	c.w.Doubt()
+	c.w.Resync()
 	c.converge(t)
 	check("one left", map[string]string{"11": "80-90", "12": "80-95"})
 }

@@ -2,10 +2,7 @@
 
 package pipeline
 
-import (
-	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
-	"github.com/patchbay-sdn/patchbay/internal/world"
-)
+import "github.com/patchbay-sdn/patchbay/internal/ovsdb"
 
 // Described is a row in plain words, for tests that stand in for the database.
 type Described struct {
@@ -16,24 +13,21 @@ type Described struct {
 }
 
 // Describe tells what a row wants.
-func Describe(row Row, v *ovsdb.View) Described {
+func Describe(row ovsdb.Spec, v *ovsdb.View) Described {
 	switch r := row.(type) {
-	case bridgeRow:
-		return Described{Bridge: r.name}
-	case patchRow:
-		return Described{Bridge: r.bridge, Port: r.name, Type: "patch"}
-	case tunnelRow:
-		return Described{Bridge: r.bridge, Port: r.name, Type: r.to.Type}
-	case noTunnelRow:
-		return Described{Bridge: r.bridge, Port: r.name, Gone: true}
-	case noPortRow:
-		return Described{Port: v.Port(r.port).Name, Gone: true}
-	case apartRow:
-		tag := world.DeadVLAN
-		return Described{Port: v.Port(r.port).Name, Tag: &tag}
-	case bindingRow:
-		tag := int(r.vlan)
-		return Described{Port: v.Port(r.port).Name, Tag: &tag, Config: r.config}
+	case ovsdb.BridgeSpec:
+		return Described{Bridge: r.Name}
+	case ovsdb.PortSpec:
+		return Described{Bridge: r.Bridge, Port: r.Name, Type: r.Type}
+	case ovsdb.AbsentPort:
+		if r.Port != "" {
+			r.Name = v.Port(r.Port).Name
+		}
+		return Described{Bridge: r.Bridge, Port: r.Name, Gone: true}
+	case ovsdb.IsolationSpec:
+		return Described{Port: v.Port(r.Port).Name, Tag: &r.VLAN}
+	case ovsdb.AccessSpec:
+		return Described{Port: v.Port(r.Port).Name, Tag: &r.Tag, Config: r.OtherConfig}
 	}
 	panic("a row of a kind that is not described")
 }

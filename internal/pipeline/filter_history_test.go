@@ -270,7 +270,7 @@ func (h *filterHistory) step() {
 			h.arrive(rapid.IntRange(0, len(h.late)-1).Draw(t, "answer"))
 		}
 	case 11:
-		h.w.Doubt()
+		h.w.Resync()
 	}
 	h.ask() // the agent does, after every event
 }

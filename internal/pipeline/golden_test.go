@@ -281,7 +281,7 @@ func (s *scripted) state(id string) {
 	p := s.c.w.Port(id)
 	fmt.Fprintf(&s.out, "%s: %s\n", p.Wiring.State, p.Wiring.Reason)
 	want := Compile(s.c.w, s.c.s, world.Object{Kind: world.KindPort, ID: id})
-	rows := func(when string, list []Row) {
+	rows := func(when string, list []ovsdb.Spec) {
 		for _, r := range list {
 			if d := Describe(r, s.c.w.View); d.Tag != nil {
 				fmt.Fprintf(&s.out, "tag %d %s the flows\n", *d.Tag, when)

@@ -115,7 +115,7 @@ func (h *host) tunnelPort(e world.Endpoint, ofport int) {
 }
 
 // settle compiles what the world says has changed.
-func (h *host) settle(t failer) { h.compile(t, h.w.Settle()) }
+func (h *host) settle(t failer) { h.compile(t, h.w.Resolve()) }
 
 func (h *host) compile(t failer, objects []world.Object) {
 	for _, o := range objects {
@@ -444,7 +444,7 @@ func (h *history) miss() {
 		h.changeStations()
 	}
 	h.pushes, h.casts = nil, nil
-	h.w.Doubt()
+	h.w.Resync()
 	clear(h.told)
 }
 

@@ -20,28 +20,8 @@ func (c *compiler) unguarded(p *world.Port) bool {
 func (c *compiler) awaitRules(p *world.Port) {
 	keep := int(p.Wiring.VLAN)
 	if c.unguarded(p) {
-		keep = noVLAN
+		keep = ovsdb.NoVLAN
 	}
-	c.row(apartRow{p.VIF.Port, keep})
+	c.row(isolate(p, keep))
 	c.want.Waiting = rulesWaiting
-}
-
-// rulesGoneRow wants the mark on the integration bridge that no rules of iptables are left, or wants it gone.
-type rulesGoneRow struct {
-	bridge string
-	is     bool
-}
-
-// Add implements Row.
-func (r rulesGoneRow) Add(tx *ovsdb.Tx, v *ovsdb.View) {
-	b := v.BridgeByName(r.bridge)
-	if b == nil {
-		return
-	}
-	switch value, there := b.OtherConfig[world.RulesGoneKey]; {
-	case r.is && value != "true":
-		tx.Bridge(b.UUID).MergeOtherConfig(map[string]string{world.RulesGoneKey: "true"})
-	case !r.is && there:
-		tx.Bridge(b.UUID).RemoveOtherConfig(world.RulesGoneKey)
-	}
 }

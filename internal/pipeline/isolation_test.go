@@ -117,7 +117,7 @@ func TestAPortIsInNoVLANBeforeItIsWired(t *testing.T) {
 			for _, ofport := range []int{0, -1, 11} { // not made yet, failed, made
 				c := newCloud(cfg)
 				c.plugInto("tapA", ofport, map[string]string{"iface-id": "A", "attached-mac": "fa:16:3e:00:00:0a"})
-				c.w.Settle() // nobody has answered
+				c.w.Resolve() // nobody has answered
 				want := Compile(c.w, c.s, world.Object{Kind: world.KindPort, ID: "A"})
 				if got := rowsText(c, want.Rows); got != "tag=4095 vlan_mode=trunk trunks=4095" {
 					t.Errorf("number %d: rows %q", ofport, got)
@@ -136,19 +136,15 @@ func TestAPortLeavesItsNetworkForTheNext(t *testing.T) {
 		if p.Tag = nil; tag != 0 {
 			p.Tag = &tag
 		}
-		if got := rowsText(c, []Row{apartRow{p.UUID, 1}}); got != want {
+		if got := rowsText(c, []ovsdb.Spec{ovsdb.IsolationSpec{Port: p.UUID, VLAN: world.DeadVLAN, Keep: 1}}); got != want {
 			t.Errorf("tag %d: rows %q, want %q", tag, got, want)
 		}
 	}
 }
 
 // rowsText is what rows write about a port.
-func rowsText(c *cloud, rows []Row) string {
-	tx := ovsdb.NewTx(c.w.View)
-	for _, r := range rows {
-		r.Add(tx, c.w.View)
-	}
-	texts, err := tx.JSON()
+func rowsText(c *cloud, rows []ovsdb.Spec) string {
+	texts, err := ovsdb.DiffRows(c.w.View, rows...).JSON()
 	if err != nil {
 		return err.Error()
 	}

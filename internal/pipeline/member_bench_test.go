@@ -47,7 +47,7 @@ func (c *cloud) change(t failer, n int) []world.Object {
 	if err := c.w.Push(push, time.Unix(0, 0)); err != nil {
 		t.Fatal(err)
 	}
-	changed := c.w.Settle()
+	changed := c.w.Resolve()
 	c.compile(t, changed)
 	return changed
 }

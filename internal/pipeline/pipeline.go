@@ -19,11 +19,11 @@ const Cookie = 0x5061746368626179 // "Patchbay"
 type Want struct {
 	Flows []Flow
 	// Rows come before the flows, since flows refer to ports by the numbers they get.
-	Rows []Row
+	Rows []ovsdb.Spec
 	// Until are rows for as long as the flows are not in place: they come before the flows, too.
-	Until []Row
+	Until []ovsdb.Spec
 	// After are rows that may only change once the flows are in place.
-	After []Row
+	After []ovsdb.Spec
 	// Meters come before the flows that use them, and go after them.
 	Meters []Meter
 	// Waiting says what is still to come, in words. Until it has come the object is not complete, and its port not up.
@@ -73,11 +73,6 @@ func (w *Want) Override() {
 	}
 	slices.Reverse(kept)
 	w.Flows = kept
-}
-
-// Row is a wish about rows of the database: it adds to a transaction what is missing, and nothing when all is well.
-type Row interface {
-	Add(tx *ovsdb.Tx, v *ovsdb.View)
 }
 
 // Compile returns what an object wants. An object that is gone wants nothing.
@@ -156,9 +151,9 @@ func (c *compiler) flow(bridge, reason string, f of.Flow) {
 	c.want.Flows = append(c.want.Flows, Flow{bridge, e, reason})
 }
 
-func (c *compiler) row(r Row)   { c.want.Rows = append(c.want.Rows, r) }
-func (c *compiler) until(r Row) { c.want.Until = append(c.want.Until, r) }
-func (c *compiler) after(r Row) { c.want.After = append(c.want.After, r) }
+func (c *compiler) row(s ovsdb.Spec)   { c.want.Rows = append(c.want.Rows, s) }
+func (c *compiler) until(s ovsdb.Spec) { c.want.Until = append(c.want.Until, s) }
+func (c *compiler) after(s ovsdb.Spec) { c.want.After = append(c.want.After, s) }
 
 // hw turns Neutron's address into OpenFlow's.
 func hw(m neutron.MAC) of.MAC { return of.MAC(m) }

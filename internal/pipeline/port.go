@@ -22,25 +22,25 @@ func (c *compiler) port(id string) {
 	}
 	switch {
 	case c.w.IsShut(p):
-		c.row(apartRow{p.VIF.Port, noVLAN})
+		c.row(isolate(p, ovsdb.NoVLAN))
 	case p.Wiring.State == world.Waiting && c.unguarded(p):
-		c.row(apartRow{p.VIF.Port, noVLAN})
+		c.row(isolate(p, ovsdb.NoVLAN))
 	case p.Wiring.State == world.Waiting || p.Wiring.State == world.Failed:
-		c.row(apartRow{p.VIF.Port, anyVLAN}) // one that was wired by an earlier run stays so
+		c.row(isolate(p, ovsdb.AnyVLAN)) // one that was wired by an earlier run stays so
 	}
 	if p.VIF.OFPort == 0 {
 		return
 	}
 	switch p.Wiring.State {
 	case world.Wired:
-		binding := bindingRow{p.VIF.Port, p.Wiring.VLAN, c.bindingConfig(p)}
+		binding := ovsdb.AccessSpec{Port: p.VIF.Port, Tag: int(p.Wiring.VLAN), OtherConfig: c.bindingConfig(p)}
 		spoofs := c.w.Config.AntiSpoof && world.Checked(p)
 		switch {
 		case c.w.ByRules(p) && c.w.Guard(id) != world.Admitted:
 			c.awaitRules(p)
 		case c.w.Filtered(p) || spoofs:
 			// Nothing reaches the port, and it reaches nobody, before the flows that guard it are in place.
-			c.until(apartRow{p.VIF.Port, int(p.Wiring.VLAN)})
+			c.until(isolate(p, int(p.Wiring.VLAN)))
 			c.after(binding)
 		default:
 			c.row(binding)
@@ -59,7 +59,7 @@ func (c *compiler) port(id string) {
 			c.antiSpoof(p)
 		}
 	case world.Moved:
-		c.row(noPortRow{p.VIF.Port})
+		c.row(ovsdb.AbsentPort{Port: p.VIF.Port})
 	case world.Dead, world.Down:
 		c.shut(p, p.Wiring.Reason)
 	}
@@ -166,76 +166,9 @@ func linkLocal(m neutron.MAC) netip.Addr {
 	return netip.AddrFrom16([16]byte{0xfe, 0x80, 8: m[0] ^ 2, 9: m[1], 10: m[2], 11: 0xff, 12: 0xfe, 13: m[3], 14: m[4], 15: m[5]})
 }
 
-// noPortRow wants a port to go from its bridge.
-type noPortRow struct{ port ovsdb.UUID }
-
-// Add implements Row.
-func (r noPortRow) Add(tx *ovsdb.Tx, v *ovsdb.View) {
-	if v.Port(r.port) != nil {
-		tx.DeletePort(r.port)
-	}
-}
-
-// bindingRow wants a port to be on a VLAN.
-type bindingRow struct {
-	port   ovsdb.UUID
-	vlan   uint16
-	config map[string]string
-}
-
-// apartRow wants a port to be in no network. A port without a tag is a trunk of all VLANs: it hears every network of the
-// host. The dead VLAN alone would not do: ports that have their filters, but not their network yet, would reach each other
-// there. So the port carries tagged packets only, of a VLAN that nobody has, as the interface driver of Neutron's other agents
-// plugs it in. What is written down about the network that the port was in stays.
-type apartRow struct {
-	port ovsdb.UUID
-	keep int // the VLAN in which the port may stay; or anyVLAN, or noVLAN
-}
-
-const (
-	anyVLAN = -1
-	noVLAN  = 0
-)
-
-// Add implements Row.
-func (r apartRow) Add(tx *ovsdb.Tx, v *ovsdb.View) {
-	p := v.Port(r.port)
-	if p == nil || isolated(p) || wiredRow(p) && (r.keep == anyVLAN || *p.Tag == r.keep) {
-		return
-	}
-	tx.Port(r.port).SetTag(world.DeadVLAN).SetVLANMode("trunk").SetTrunks(world.DeadVLAN)
-	tx.WaitApplied() // flows come next, and guards may go: the switch has to have done it by then
-}
-
-func wiredRow(p *ovsdb.Port) bool { return p.Tag != nil && *p.Tag != world.DeadVLAN }
-
-func isolated(p *ovsdb.Port) bool {
-	return p.Tag != nil && *p.Tag == world.DeadVLAN && p.VLANMode == "trunk" && slices.Equal(p.Trunks, []int{world.DeadVLAN})
-}
-
-// Add implements Row.
-func (r bindingRow) Add(tx *ovsdb.Tx, v *ovsdb.View) {
-	p := v.Port(r.port)
-	if p == nil {
-		return // unplugged; nothing is wanted of it when the world hears
-	}
-	missing := map[string]string{}
-	for k, want := range r.config {
-		if p.OtherConfig[k] != want {
-			missing[k] = want
-		}
-	}
-	if len(missing) > 0 {
-		tx.Port(r.port).MergeOtherConfig(missing)
-	}
-	if p.Tag == nil || *p.Tag != int(r.vlan) {
-		tx.Port(r.port).SetTag(int(r.vlan))
-	}
-	// Set by us or by whoever plugged it in, to keep it mute until it is wired.
-	if p.VLANMode != "" {
-		tx.Port(r.port).SetVLANMode("")
-	}
-	if len(p.Trunks) > 0 {
-		tx.Port(r.port).SetTrunks()
-	}
+// isolate has a port be in no network, but for the VLAN in which it may stay. The dead VLAN alone would not do: ports that have their filters,
+// but not their network yet, would reach each other there. The port is isolated as the interface driver of Neutron's other agents plugs it
+// in. What is written down about the network that the port was in stays.
+func isolate(p *world.Port, keep int) ovsdb.IsolationSpec {
+	return ovsdb.IsolationSpec{Port: p.VIF.Port, VLAN: world.DeadVLAN, Keep: keep}
 }

@@ -43,7 +43,7 @@ func (h *replay) recalls(t *testing.T) {
 		}
 	}
 	compiled := map[world.Object][]pipeline.Flow{}
-	for objects := set.Resolve(w.Everything()); len(objects) > 0; objects = set.Resolve(w.Settle()) {
+	for objects := set.Resolve(w.Everything()); len(objects) > 0; objects = set.Resolve(w.Resolve()) {
 		for _, o := range objects {
 			want, err := set.Compile(o, func() pipeline.Want { return pipeline.Compile(w, h.s, o) })
 			if err != nil {

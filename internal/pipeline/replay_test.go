@@ -219,7 +219,7 @@ func (h *replay) converge() {
 	asked := map[world.Item]bool{}
 	for range 20 {
 		busy := false
-		for _, o := range h.set.Resolve(h.w.Settle()) {
+		for _, o := range h.set.Resolve(h.w.Resolve()) {
 			busy = true
 			h.compile(o)
 		}
@@ -283,7 +283,7 @@ func (h *replay) strays() {
 }
 
 // write makes the rows that a wish stands for, as far as flows depend on them: ports and their numbers, tags.
-func (h *replay) write(row pipeline.Row) {
+func (h *replay) write(row ovsdb.Spec) {
 	r := pipeline.Describe(row, h.db.View())
 	if r.Port == "" {
 		if h.db.View().BridgeByName(r.Bridge) == nil {
@@ -291,9 +291,7 @@ func (h *replay) write(row pipeline.Row) {
 		}
 		return
 	}
-	tx := ovsdb.NewTx(h.db.View())
-	row.Add(tx, h.db.View())
-	if tx.Len() == 0 {
+	if ovsdb.DiffRows(h.db.View(), row).Len() == 0 {
 		return
 	}
 	exists := h.db.View().PortByName(r.Port) != nil

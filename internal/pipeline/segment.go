@@ -116,12 +116,12 @@ func (c *compiler) responder(br string, vlan uint16, mac neutron.MAC, ip netip.A
 func (c *compiler) tunnel(e world.Endpoint) {
 	if !c.w.Tunnels.Wanted(e) {
 		for _, name := range world.TunnelNames(e) {
-			c.after(noTunnelRow{c.w.Config.TunnelBridge, name})
+			c.after(ovsdb.AbsentPort{Bridge: c.w.Config.TunnelBridge, Name: name})
 		}
 		return
 	}
 	name := c.w.TunnelName(e)
-	c.row(tunnelRow{c.s, c.w.Config.TunnelBridge, name, e, c.w.Config.LocalIP, c.w.View.Capabilities().HWOffload})
+	c.row(c.tunnelPort(name, e))
 	if p := c.w.OFPort(name); p != 0 {
 		c.flow(c.w.Config.TunnelBridge, "packets from "+e.IP.String(), of.Flow{
 			Table: tunEntry, Priority: 1, Match: of.Match{of.FromPort(p)}, Actions: []of.Action{of.GotoTable(tunnelTable(e.Type))},
@@ -129,51 +129,27 @@ func (c *compiler) tunnel(e world.Endpoint) {
 	}
 }
 
-// tunnelRow wants the port of a tunnel.
-type tunnelRow struct {
-	s       *Settings
-	bridge  string
-	name    string
-	to      world.Endpoint
-	local   netip.Addr
-	offload bool
-}
-
-// Add implements Row.
-func (r tunnelRow) Add(tx *ovsdb.Tx, v *ovsdb.View) {
+// tunnelPort is how the port of a tunnel shall be.
+func (c *compiler) tunnelPort(name string, to world.Endpoint) ovsdb.PortSpec {
 	options := map[string]string{
-		"remote_ip": r.to.IP.String(), "local_ip": r.local.String(), "in_key": "flow", "out_key": "flow",
-		"df_default": strconv.FormatBool(r.s.DontFragment),
+		"remote_ip": to.IP.String(), "local_ip": c.w.Config.LocalIP.String(), "in_key": "flow", "out_key": "flow",
+		"df_default": strconv.FormatBool(c.s.DontFragment),
 	}
-	if !r.offload {
+	if !c.w.View.Capabilities().HWOffload {
 		options["egress_pkt_mark"] = "0"
 	}
-	kind := r.to.Type
+	kind := to.Type
 	switch {
-	case kind == "vxlan" && r.s.VXLANPort != 4789:
-		options["dst_port"] = strconv.Itoa(r.s.VXLANPort)
-	case kind == "gre" && r.to.IP.Is6():
+	case kind == "vxlan" && c.s.VXLANPort != 4789:
+		options["dst_port"] = strconv.Itoa(c.s.VXLANPort)
+	case kind == "gre" && to.IP.Is6():
 		kind, options["packet_type"] = "ip6gre", "legacy_l2"
 	}
-	if r.s.TunnelChecksum {
+	if c.s.TunnelChecksum {
 		options["csum"] = "true"
 	}
-	if r.s.TOS != "" {
-		options["tos"] = r.s.TOS
+	if c.s.TOS != "" {
+		options["tos"] = c.s.TOS
 	}
-	if v.BridgeByName(r.bridge) != nil {
-		tx.EnsurePort(ovsdb.PortSpec{Bridge: r.bridge, Name: r.name, Type: kind, Options: options})
-	}
-}
-
-// noTunnelRow wants the port of a tunnel to go.
-type noTunnelRow struct{ bridge, name string }
-
-// Add implements Row.
-func (r noTunnelRow) Add(tx *ovsdb.Tx, v *ovsdb.View) {
-	if p := v.PortByName(r.name); p != nil {
-		if b := v.BridgeOf(p.UUID); b != nil && b.Name == r.bridge {
-			tx.DeletePort(p.UUID)
-		}
-	}
+	return ovsdb.PortSpec{Bridge: c.w.Config.TunnelBridge, Name: name, Type: kind, Options: options}
 }

@@ -3,6 +3,7 @@
 package pipeline
 
 import (
+	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 	of "github.com/patchbay-sdn/patchbay/openflow"
 )
@@ -17,6 +18,6 @@ func Shut(w *world.World, id, reason string) Want {
 }
 
 func (c *compiler) shut(p *world.Port, reason string) {
-	c.row(apartRow{p.VIF.Port, noVLAN})
+	c.row(isolate(p, ovsdb.NoVLAN))
 	c.flow(c.w.Config.IntegrationBridge, reason, of.Flow{Table: intEntry, Priority: 2, Match: of.Match{of.FromPort(p.VIF.OFPort)}})
 }

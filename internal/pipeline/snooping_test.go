@@ -27,11 +27,8 @@ func TestMulticastOptions(t *testing.T) {
 		w := world.New(filterConfig())
 		w.Switch(&ovsdb.Batch{Kind: ovsdb.Update, OpenVSwitch: []ovsdb.Diff[ovsdb.OpenVSwitch]{{New: &ovsdb.OpenVSwitch{UUID: "root"}}}})
 		written := func(bridge string) string {
-			tx := ovsdb.NewTx(w.View)
-			for _, row := range Compile(w, &tc.s, world.Object{Kind: world.KindBridge, ID: bridge}).Rows {
-				row.Add(tx, w.View)
-			}
-			all, err := tx.JSON()
+			want := Compile(w, &tc.s, world.Object{Kind: world.KindBridge, ID: bridge})
+			all, err := ovsdb.DiffRows(w.View, want.Rows...).JSON()
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -61,25 +61,9 @@ func (s *bridges) link(ctx context.Context, name string) <-chan agent.Link {
 		}
 		s.all[name] = b
 	}
-	out := make(chan agent.Link)
-	go func() {
-		defer close(out)
-		defer s.disconnect(b)
-		for {
-			select {
-			case l := <-b.links:
-				select {
-				case out <- l:
-				case <-ctx.Done():
-					return
-				}
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
 	s.connect(b)
-	return out
+	context.AfterFunc(ctx, func() { s.disconnect(b) }) // which waits for nothing but the lock
+	return b.links
 }
 
 func (s *bridges) connect(b *bridge) {
@@ -112,12 +96,13 @@ func (s *bridges) flush(name string) {
 	}
 }
 
-// disconnect ends the connection that there is.
+// disconnect ends the connection that there is, and says that there will be no other.
 func (s *bridges) disconnect(b *bridge) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b.over = true
 	close(b.conn.done)
+	close(b.links)
 }
 
 // flushed names the bridges that lost flows.

@@ -159,9 +159,9 @@ func Make(ctx context.Context, in Input) (*Plan, error) {
 // rehearse makes a plan, and shows the switch as it would be.
 func rehearse(ctx context.Context, in Input) (*Plan, *ovsdb.Rehearsal, *bridges, error) {
 	p := &Plan{Host: in.Agent.Host, Made: time.Now(), Offline: in.Open == nil}
-	initial, err := readRows(ctx, in.Database)
+	initial, err := ovsdb.ReadAll(ctx, in.Database)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, nil, fmt.Errorf("the switch's database: %w", err)
 	}
 	before := ovsdb.NewView()
 	before.Apply(initial)
@@ -244,26 +244,6 @@ func rehearse(ctx context.Context, in Input) (*Plan, *ovsdb.Rehearsal, *bridges,
 	}
 	p.Seconds = time.Since(p.Made).Seconds()
 	return p, rows, bridges, nil
-}
-
-// readRows runs the client until it has the rows.
-func readRows(ctx context.Context, db Database) (*ovsdb.Batch, error) {
-	ctx, stop := context.WithCancel(ctx)
-	over := make(chan struct{})
-	go func() { defer close(over); db.Run(ctx) }()
-	defer func() { stop(); <-over }()
-	select {
-	case b, ok := <-db.Changes():
-		switch {
-		case !ok:
-			return nil, fmt.Errorf("the switch's database: %w", context.Cause(ctx))
-		case b.Kind == ovsdb.Disconnected:
-			return nil, fmt.Errorf("the switch's database: %w", b.Err)
-		}
-		return b, nil
-	case <-ctx.Done():
-		return nil, fmt.Errorf("the switch's database: %w", context.Cause(ctx))
-	}
 }
 
 // readFlows dumps the bridges that exist.

@@ -26,7 +26,7 @@ import (
 type server struct {
 	real    agent.Broker // nil offline
 	tunnels map[string][]netip.Addr
-	news    []neutron.FDBAdd
+	entries []neutron.FDBAdd
 	assumed Assumed
 
 	mu       sync.Mutex
@@ -43,7 +43,7 @@ func newServer(v *ovsdb.View, cfg *world.Config, flows []openflow.Entry) *server
 	}
 	s.assumed.Tunnels = len(at)
 	if cfg.L2Population {
-		s.news, s.assumed.Entries = entries(v, cfg, at, flows)
+		s.entries, s.assumed.Entries = entries(v, cfg, at, flows)
 	}
 	return s
 }
@@ -82,11 +82,11 @@ func (s *server) Call(ctx context.Context, t messaging.Target, method string, ar
 		if len(up)+len(down) == 0 { // asked to find out the server's release; an older one has the same objects
 			return messaging.NewUnsupportedVersion(t.Version, method)
 		}
-		s.told(ctx, up, down)
+		s.reportPorts(ctx, up, down)
 		return answer(neutron.DeviceResult{Up: up}, result)
 	case "update_device_down":
 		device, _ := all["device"].(string)
-		s.told(ctx, nil, []string{device})
+		s.reportPorts(ctx, nil, []string{device})
 		return answer(neutron.DeviceStatus{Device: device, Exists: true}, result)
 	case "update_subport_bindings":
 		subPorts, _ := all["subports"].([]neutron.SubPort)
@@ -125,8 +125,8 @@ func answer(v, result any) error {
 	return json.Unmarshal(b, result)
 }
 
-// told takes the status of ports, upon which the server tells the agent who else is on their networks.
-func (s *server) told(ctx context.Context, up, down []string) {
+// reportPorts takes the status of ports, upon which the server tells the agent who else is on their networks.
+func (s *server) reportPorts(ctx context.Context, up, down []string) {
 	s.mu.Lock()
 	for _, id := range up {
 		s.up[id] = true
@@ -138,7 +138,7 @@ func (s *server) told(ctx context.Context, up, down []string) {
 	}
 	take := s.take
 	s.mu.Unlock()
-	for _, add := range s.news {
+	for _, add := range s.entries {
 		args, err := json.Marshal(add)
 		if err == nil && take != nil {
 			_, err = take(ctx, &messaging.Message{Topic: neutron.TopicL2Population, Method: "add_fdb_entries", Args: args})

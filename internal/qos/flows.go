@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
@@ -68,7 +69,7 @@ func (q *QoS) Compile(o world.Object, want *pipeline.Want) {
 		case uplinks:
 			want.Rows = append(want.Rows, q.uplinks())
 		case leftovers:
-			want.Rows = append(want.Rows, leftoverRow{})
+			want.Rows = append(want.Rows, noLeftovers())
 		}
 	}
 }
@@ -83,7 +84,10 @@ func (q *QoS) port(id string, want *pipeline.Want) {
 		return
 	}
 	p := q.w.Port(id)
-	row := limitRow{port: p.VIF.Port, iface: p.VIF.Interface, name: p.VIF.Name, id: id, meters: map[string]uint32{}}
+	row := limits{port: p.VIF.Port, iface: p.VIF.Interface, name: p.VIF.Name, id: id, meters: map[string]uint32{}}
+	if i := q.w.View.Interface(p.VIF.Interface); i != nil {
+		row.policed = strings.HasPrefix(i.Type, "dpdkvhostuser")
+	}
 	row.egress, row.ingress = find(rules, bandwidthLimit, egress), find(rules, bandwidthLimit, ingress)
 	_, counted := q.w.MaxMeters[q.w.Config.IntegrationBridge]
 	row.unsure = !counted
@@ -95,7 +99,7 @@ func (q *QoS) port(id string, want *pipeline.Want) {
 			}
 		}
 	}
-	want.Rows = append(want.Rows, row)
+	want.Rows = append(want.Rows, row.spec())
 	if rule := find(rules, dscpMarking, egress); rule != nil && rule.DSCPMark != nil {
 		q.markDSCP(p, *rule.DSCPMark, want)
 	}

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -111,7 +110,7 @@ func (h *host) compile(objects []world.Object) {
 // settle does what the agent does about what has changed, but asks nothing.
 func (h *host) settle() {
 	for range 20 {
-		changed := h.set.Resolve(h.w.Settle())
+		changed := h.set.Resolve(h.w.Resolve())
 		h.compile(changed)
 		if tx := extensiontest.Unwritten(h.w.View, h.wants); tx != nil {
 			_, errs := h.db.CommitAll(context.Background(), []*ovsdb.Tx{tx})
@@ -171,15 +170,7 @@ func (h *host) text() []string {
 			meters = append(meters, m.MeterDesc)
 		}
 	}
-	// What the core writes down on a port stays there when it is switched off.
-	written := regexp.MustCompile(`^Port \S+ other_config:(net_uuid|network_type|physical_network|segmentation_id|tag)=`)
-	rows := slices.DeleteFunc(names.Rows(h.w.View), written.MatchString)
-	lines := append(rows, names.Meters("br-int", meters)...)
-	for bridge, list := range flows {
-		lines = append(lines, names.Flows(bridge, slices.Collect(maps.Values(list)))...)
-	}
-	slices.Sort(lines)
-	return lines
+	return names.Wanted(h.w.View, flows, meters)
 }
 
 // server is what is true.
@@ -339,7 +330,7 @@ func TestAnyHistory(t *testing.T) {
 				if rapid.Bool().Draw(t, "restart") {
 					h.restart()
 				} else {
-					h.w.Doubt()
+					h.w.Resync()
 					h.set.Resync()
 				}
 			}

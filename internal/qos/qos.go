@@ -41,10 +41,10 @@ const (
 type QoS struct {
 	w *world.World
 
-	policies map[string]*policy // that ports here have, by id
-	recalled map[string]*policy // from an earlier run
-	ports    map[string]port    // that have one, by id
-	networks map[string]told    // policies of networks, as pushed
+	policies map[string]*policy       // that ports here have, by id
+	recalled map[string]*policy       // from an earlier run
+	ports    map[string]port          // that have one, by id
+	networks map[string]networkPolicy // policies of networks, as pushed
 	meters   map[meterKey]uint32
 	missing  map[extension.Item]bool // policies and networks to ask for
 	touched  map[string]bool         // ports to look at again
@@ -70,8 +70,8 @@ type port struct {
 	has   string // the policy in force: it lags behind while the server is asked
 }
 
-// told is what a push said about a network.
-type told struct {
+// networkPolicy is what a push said about a network.
+type networkPolicy struct {
 	policy   string
 	revision int64
 }
@@ -79,7 +79,7 @@ type told struct {
 // New makes the extension.
 func New(w *world.World) extension.Extension {
 	return &QoS{
-		w: w, policies: map[string]*policy{}, recalled: map[string]*policy{}, ports: map[string]port{}, networks: map[string]told{},
+		w: w, policies: map[string]*policy{}, recalled: map[string]*policy{}, ports: map[string]port{}, networks: map[string]networkPolicy{},
 		meters: map[meterKey]uint32{}, missing: map[extension.Item]bool{}, touched: map[string]bool{}, dirty: map[world.Object]bool{},
 		maximum: map[string]uint32{}, policed: map[string]minimumClaim{}, unused: map[string]bool{},
 	}
@@ -119,7 +119,7 @@ func (q *QoS) Resolve(changed []world.Object) []world.Object {
 		q.mark(uplinks) // whether they are still wanted may be known now
 	}
 	for id := range q.touched {
-		q.settle(id)
+		q.resolve(id)
 		q.dirty[world.Object{Kind: world.KindPort, ID: id}] = true
 	}
 	q.forgetUnused()
@@ -141,8 +141,8 @@ func (q *QoS) notesMeters(id string) bool {
 
 func (q *QoS) mark(k ownKey) { q.dirty[own.Object(k)] = true }
 
-// settle works out anew which policy a port has, and gives out what is to be given out once.
-func (q *QoS) settle(id string) {
+// resolve works out anew which policy a port has, and gives out what is to be given out once.
+func (q *QoS) resolve(id string) {
 	p := q.w.Port(id)
 	var want string
 	if p != nil && p.Details != nil {

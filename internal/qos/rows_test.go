@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
-	"github.com/patchbay-sdn/patchbay/internal/pipeline"
 )
 
 // view is a database with ports, QoS rows and queues.
@@ -32,11 +31,9 @@ func view(ports []ovsdb.Port, qos []ovsdb.QoS, queues []ovsdb.Queue) *ovsdb.View
 }
 
 // written is what a row wants changed, without preconditions: "delete QoS 1", "update Port p".
-func written(t *testing.T, row pipeline.Row, v *ovsdb.View) []string {
+func written(t *testing.T, row ovsdb.Spec, v *ovsdb.View) []string {
 	t.Helper()
-	tx := ovsdb.NewTx(v)
-	row.Add(tx, v)
-	all, err := tx.JSON()
+	all, err := ovsdb.DiffRows(v, row).JSON()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,17 +88,9 @@ func TestLimitsThatGo(t *testing.T) {
 	} {
 		c.port.UUID, c.port.Name = "p", "tap"
 		v := view([]ovsdb.Port{c.port}, c.qos, c.queues)
-		tx := ovsdb.NewTx(v)
-		r := limitRow{port: "p", name: "tap"}
-		if c.police {
-			r.police(tx, v, &c.port)
-		} else {
-			r.queue(tx, v, &c.port)
-		}
-		all, err := tx.JSON()
-		got := changed(slices.DeleteFunc(all, func(s string) bool { return strings.Contains(s, `"op":"wait"`) }))
-		if err != nil || !slices.Equal(got, c.want) {
-			t.Errorf("%s: %q, %v; want %q", name, got, err, c.want)
+		got := changed(written(t, limits{port: "p", name: "tap", policed: c.police}.received(), v))
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
 }
@@ -121,7 +110,7 @@ func TestLimitsOfPortsThatAreGone(t *testing.T) {
 			{UUID: "7", Type: queuing, ExternalIDs: map[string]string{"id": "gone"}},
 		},
 		[]ovsdb.Queue{queue("q1", "tap", limitType), queue("q2", "gone", limitType), queue("q3", "gone", limitType), queue("8", "gone", limitType), queue("9", "gone", minimumType), queue("10", "tap", limitType)})
-	got := changed(written(t, leftoverRow{}, v))
+	got := changed(written(t, noLeftovers(), v))
 	for _, want := range []string{"delete QoS 2", "delete QoS 5", "delete Queue q2", "delete Queue 8"} {
 		if !slices.Contains(got, want) {
 			t.Errorf("no %s in %q", want, got)

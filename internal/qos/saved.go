@@ -55,7 +55,7 @@ func (q *QoS) Load(data json.RawMessage) error {
 		q.recalled[p.ID] = &policy{rules: p.Rules, label: p.Name, revision: p.Revision, known: true}
 	}
 	for id, n := range m.Networks {
-		q.networks[id] = told{n.Policy, n.Revision}
+		q.networks[id] = networkPolicy{n.Policy, n.Revision}
 		q.missing[extension.Item{Kind: neutron.KindNetwork, ID: id}] = true
 	}
 	return nil

@@ -56,7 +56,7 @@ func (h *host) do(s *server, f []string) {
 		h.push(neutron.KindNetwork, s.network(f[1]))
 	case "port": // port 1 n compute:nova q1
 		s.ports[f[1]] = &facts{Network: f[2], Owner: f[3], Policy: strings.Join(f[4:], ""), Up: true, revision: s.revision}
-		h.w.Doubt()
+		h.w.Resync()
 	case "plug":
 		h.plug(f[1])
 	case "unplug":

@@ -63,7 +63,7 @@ func (q *QoS) pushNetwork(o neutron.Primitive) error {
 
 func (q *QoS) learnNetwork(n *neutron.Network, ports []string) {
 	delete(q.missing, extension.Item{Kind: neutron.KindNetwork, ID: n.ID})
-	q.networks[n.ID] = told{n.QosPolicyID, n.Revision}
+	q.networks[n.ID] = networkPolicy{n.QosPolicyID, n.Revision}
 	for _, id := range ports {
 		q.touched[id] = true
 	}
@@ -131,12 +131,12 @@ func (q *QoS) OnPulled(kind neutron.Kind, asked []string, found []neutron.Primit
 		return q.answerNetworks(asked, found)
 	}
 	policies, err := neutron.DecodeAll[neutron.QosPolicy](kind, found)
-	told := map[string]*neutron.QosPolicy{}
+	byID := map[string]*neutron.QosPolicy{}
 	for i := range policies {
-		told[policies[i].ID] = &policies[i]
+		byID[policies[i].ID] = &policies[i]
 	}
 	for _, id := range asked {
-		have, p := q.policies[id], told[id]
+		have, p := q.policies[id], byID[id]
 		switch {
 		case !q.missing[policyItem(id)], p == nil && err != nil: // one that cannot be read is asked for again
 		case have.pushed && (p == nil || p.Revision <= have.revision):

@@ -48,7 +48,7 @@ var mayImport = map[string][]string{
 	"internal/zones":     {"internal/pace", "internal/conntrack"},
 	"internal/pull":      {"internal/neutron", "internal/pace"},
 	"internal/report":    {"internal/neutron", "internal/ovsdb", "internal/pace", "internal/world"},
-	"internal/delta":     {"internal/world", "openflow"},
+	"internal/delta":     {"internal/ovsdb", "internal/world", "openflow"},
 	"internal/iptables":  {"internal/world", "internal/neutron", "internal/conntrack"},
 	"internal/hybrid":    {"internal/iptables", "internal/world", "internal/pace"},
 	"internal/dataplane": {"internal/delta", "internal/pace", "internal/pipeline", "internal/world", "internal/ovsdb", "openflow"},

@@ -26,9 +26,9 @@ type (
 	// question is one about the trunk of a parent, and told the answers to all.
 	question struct {
 		bridge, parent string
-		news           uint64
+		seq            uint64
 	}
-	told struct {
+	trunksPulled struct {
 		questions []question
 		trunks    []neutron.Trunk
 	}
@@ -47,7 +47,7 @@ func (t *trunks) Calls() []extension.Call {
 	for _, name := range slices.Sorted(maps.Keys(t.busy)) {
 		b := t.bridges[name]
 		if b.unanswered() {
-			questions = append(questions, question{name, b.parent.id, b.news})
+			questions = append(questions, question{name, b.parent.id, b.seq})
 		}
 		if subs := b.unbound(); len(subs) > 0 {
 			life := b.life
@@ -57,9 +57,9 @@ func (t *trunks) Calls() []extension.Call {
 			}})
 		}
 		if b.reportable() {
-			trunk, news := b.trunk.ID, b.news
+			trunk, seq := b.trunk.ID, b.seq
 			out = append(out, extension.Call{Key: statusCall{name}, Run: func(ctx context.Context, s *neutron.Server) (any, error) {
-				return news, s.TrunkStatus(ctx, trunk, neutron.TrunkActive)
+				return seq, s.TrunkStatus(ctx, trunk, neutron.TrunkActive)
 			}})
 		}
 	}
@@ -70,7 +70,7 @@ func (t *trunks) Calls() []extension.Call {
 				parents[i] = q.parent
 			}
 			trunks, err := s.TrunksOf(ctx, parents)
-			return told{questions, trunks}, err
+			return trunksPulled{questions, trunks}, err
 		}})
 	}
 	return out
@@ -83,7 +83,7 @@ func (t *trunks) OnCall(k extension.Key, result any, err error) {
 	}
 	switch k := k.(type) {
 	case trunksCall:
-		t.answer(result.(told))
+		t.answer(result.(trunksPulled))
 	case bindCall:
 		if b := t.bridges[k.bridge]; b != nil {
 			b.take(result.(bound))
@@ -91,17 +91,17 @@ func (t *trunks) OnCall(k extension.Key, result any, err error) {
 		}
 	case statusCall:
 		if b := t.bridges[k.bridge]; b != nil {
-			b.due = b.due && b.news != result.(uint64)
+			b.due = b.due && b.seq != result.(uint64)
 			t.touched[b.name] = true
 		}
 	}
 }
 
 // answer takes the server's answer about trunks, unless something was heard since it was asked.
-func (t *trunks) answer(a told) {
+func (t *trunks) answer(a trunksPulled) {
 	for _, q := range a.questions {
 		b := t.bridges[q.bridge]
-		if b == nil || b.parent.id != q.parent || b.news != q.news {
+		if b == nil || b.parent.id != q.parent || b.seq != q.seq {
 			continue
 		}
 		at := slices.IndexFunc(a.trunks, func(tr neutron.Trunk) bool { return tr.PortID == q.parent && bridgeName(tr.ID) == q.bridge })
@@ -130,5 +130,5 @@ func (b *bridge) take(a bound) {
 		}
 	}
 	b.due = true
-	b.news++
+	b.seq++
 }

@@ -3,10 +3,7 @@
 package trunk
 
 import (
-	"encoding/json"
-	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
@@ -51,7 +48,7 @@ type parent struct {
 // parentOn finds the VM's interface on a trunk's bridge. Occupied says that there is any interface but ours, whosever it is.
 func parentOn(v *ovsdb.View, b *ovsdb.Bridge) (p parent, occupied bool) {
 	var at string
-	for _, i := range interfacesOn(v, b) {
+	for _, i := range v.InterfacesOn(b) {
 		if i.Name == b.Name || isPatch(i.Name) {
 			continue
 		}
@@ -64,181 +61,67 @@ func parentOn(v *ovsdb.View, b *ovsdb.Bridge) (p parent, occupied bool) {
 	return p, occupied
 }
 
-func interfacesOn(v *ovsdb.View, b *ovsdb.Bridge) []*ovsdb.Interface {
-	var out []*ovsdb.Interface
-	for _, id := range b.Ports {
-		if p := v.Port(id); p != nil {
-			for _, id := range p.Interfaces {
-				if i := v.Interface(id); i != nil {
-					out = append(out, i)
-				}
-			}
-		}
-	}
-	return out
-}
-
-// subPort is a sub-port that is to be wired.
-type subPort struct {
-	id   string
-	mac  neutron.MAC
-	vlan int
-}
-
-// trunkRow wants a trunk's bridge to be joined to the integration bridge.
-type trunkRow struct {
-	integration, bridge string
-	parent              parent
-	trunk               string
-	subs                []subPort
-	keep                map[string]bool // sub-ports whose patches stay if they are there
-	sure                bool            // the others are not the trunk's any more
-}
-
-// Add implements pipeline.Row.
-func (r trunkRow) Add(tx *ovsdb.Tx, v *ovsdb.View) {
-	b, i := v.BridgeByName(r.bridge), v.Interface(r.parent.iface)
-	if b == nil || i == nil || v.BridgeByName(r.integration) == nil {
-		return // unplugged; something else is wanted when the extension hears
-	}
+// joined is how the rows of a trunk shall be whose VM is there: its bridge is joined to the integration bridge.
+func (t *trunks) joined(b *bridge) ovsdb.Spec {
+	integration := t.w.Config.IntegrationBridge
 	// Only untagged packets are the parent's, as with Neutron since 24. Without that the VM could send into the parent's network
 	// under any VLAN.
-	r.pair(tx, v, parentInner, parentOuter, r.parent.id, r.parent.mac, 0, "access")
-	wired := map[string]bool{}
-	for _, s := range r.subs {
-		wired[s.id] = true
-		r.pair(tx, v, subInner, subOuter, s.id, s.mac.String(), s.vlan, "")
-	}
-	names := map[string]string{}
-	for id := range r.keep {
-		names[patchName(subOuter, id)] = id
-	}
-	for _, i := range interfacesOn(v, b) {
-		if !strings.HasPrefix(i.Name, subOuter) {
-			continue
-		}
-		if id, ok := names[i.Name]; ok {
-			wired[id] = true
-		} else if r.sure {
-			deletePeer(tx, v, r.integration, i)
-			deletePortOf(tx, v, i)
+	specs := pair(integration, b.name, [2]string{parentInner, parentOuter}, b.parent.id, b.parent.mac, 0, "access")
+	subs := slices.DeleteFunc(slices.Clone(b.trunk.SubPorts), uncarriable)
+	slices.SortFunc(subs, func(a, b neutron.SubPort) int { return strings.Compare(a.PortID, b.PortID) })
+	var keep, wired []string
+	present := map[string]string{} // sub-ports by their patches, which stay if they are there
+	for _, s := range subs {
+		name := patchName(subOuter, s.PortID)
+		keep, present[name] = append(keep, name), s.PortID
+		if mac, ok := b.macs[s.PortID]; ok {
+			wired = append(wired, s.PortID)
+			specs = append(specs, pair(integration, b.name, [2]string{subInner, subOuter}, s.PortID, mac.String(), s.SegmentationID, "")...)
 		}
 	}
-	r.note(tx, i, slices.Sorted(maps.Keys(wired)))
-}
-
-// pair wants a pair of patch ports that stand for a port. The inner one is in no network before the core has wired it: without
-// a tag it would be a trunk of all VLANs.
-func (r trunkRow) pair(tx *ovsdb.Tx, v *ovsdb.View, inner, outer, id, mac string, vlan int, mode string) {
-	in, out := patchName(inner, id), patchName(outer, id)
-	ids := map[string]string{"iface-id": id, "attached-mac": mac}
-	spec := ovsdb.PortSpec{Bridge: r.integration, Name: in, Type: "patch", Options: map[string]string{"peer": out}, ExternalIDs: ids}
-	if v.PortByName(in) == nil {
-		dead := world.DeadVLAN
-		spec.Tag, spec.VLANMode, spec.Trunks = &dead, "trunk", []int{dead}
+	if b.confirmed { // the other patches are not the trunk's any more
+		specs = append(specs, ovsdb.AbsentPatches{
+			Bridge: b.name, Prefixes: []string{subOuter}, Keep: keep, PeerBridge: integration, PeerPrefixes: []string{parentInner, subInner},
+		})
 	}
-	tx.EnsurePort(spec)
-	tx.EnsurePort(ovsdb.PortSpec{
-		Bridge: r.bridge, Name: out, Type: "patch", Options: map[string]string{"peer": in}, ExternalIDs: ids, Tag: &vlan, VLANMode: mode,
+	// What belongs to the VM's interface is written down there: a Python agent looks for it when the interface is gone.
+	specs = append(specs, ovsdb.InterfaceSpec{
+		Interface: b.parent.iface, ExternalIDs: map[string]string{"bridge_name": b.name, "trunk_id": b.trunk.ID},
+		List: &ovsdb.IDList{Key: "subport_ids", IDs: wired, Present: present, Bridge: b.name},
 	})
+	return ovsdb.When{Bridges: []string{b.name, integration}, Interfaces: []ovsdb.UUID{b.parent.iface}, Specs: specs}
 }
 
-// note writes down on the VM's interface what belongs to it, where a Python agent looks when the interface is gone. The order of the
-// sub-ports means nothing: a Python agent has none.
-func (r trunkRow) note(tx *ovsdb.Tx, i *ovsdb.Interface, subs []string) {
-	missing := map[string]string{}
-	for k, want := range map[string]string{"bridge_name": r.bridge, "trunk_id": r.trunk} {
-		if i.ExternalIDs[k] != want {
-			missing[k] = want
-		}
-	}
-	var noted []string
-	if err := json.Unmarshal([]byte(i.ExternalIDs["subport_ids"]), &noted); err != nil || !sameSet(noted, subs) {
-		missing["subport_ids"] = pythonList(subs)
-	}
-	if len(missing) > 0 {
-		tx.Interface(i.UUID).MergeExternalIDs(missing)
-	}
-}
-
-func sameSet(a, b []string) bool {
-	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
-}
-
-// pythonList spells a list as Python does, so that who takes over sees no difference.
-func pythonList(items []string) string {
-	quoted := make([]string, len(items))
-	for i, s := range items {
-		quoted[i] = strconv.Quote(s)
-	}
-	return "[" + strings.Join(quoted, ", ") + "]"
-}
-
-// emptyRow wants the patches of a bridge without a VM to go, and with dispose the bridge as well.
-type emptyRow struct {
-	integration, bridge string
-	dispose             bool
-}
-
-// Add implements pipeline.Row.
-func (r emptyRow) Add(tx *ovsdb.Tx, v *ovsdb.View) {
-	b := v.BridgeByName(r.bridge)
-	if b == nil {
-		return
-	}
-	if _, occupied := parentOn(v, b); occupied {
-		return // plugged in again
-	}
-	for _, i := range interfacesOn(v, b) {
-		if hasPrefix(i.Name, parentOuter, subOuter) {
-			deletePeer(tx, v, r.integration, i)
-			if !r.dispose {
-				deletePortOf(tx, v, i)
-			}
-		}
-	}
-	if r.dispose {
-		tx.Bridge(b.UUID).Verify("ports") // a VM may be plugged in this very moment
-		tx.DeleteBridge(b.UUID)
+// pair is how the two patch ports shall be that stand for a port. The inner one is in no network before the core has wired it: without
+// a tag it would be a trunk of all VLANs.
+func pair(integration, bridge string, prefixes [2]string, id, mac string, vlan int, mode string) []ovsdb.Spec {
+	in, out := patchName(prefixes[0], id), patchName(prefixes[1], id)
+	ids := map[string]string{"iface-id": id, "attached-mac": mac}
+	return []ovsdb.Spec{
+		ovsdb.PortSpec{
+			Bridge: integration, Name: in, Type: "patch", Options: map[string]string{"peer": out}, ExternalIDs: ids,
+			Initial: &ovsdb.VLANs{Tag: world.DeadVLAN, Mode: "trunk", Trunks: []int{world.DeadVLAN}},
+		},
+		ovsdb.PortSpec{
+			Bridge: bridge, Name: out, Type: "patch", Options: map[string]string{"peer": in}, ExternalIDs: ids, Tag: &vlan, VLANMode: mode,
+		},
 	}
 }
 
-// deletePortOf deletes the port of an interface. Of one that two ports had, by somebody's mistake, it may not be known.
-func deletePortOf(tx *ovsdb.Tx, v *ovsdb.View, i *ovsdb.Interface) {
-	if p := v.PortOf(i.UUID); p != nil {
-		tx.DeletePort(p.UUID)
+// unjoined is how the rows of a trunk shall be that has no VM: without patches, and with dispose without the bridge.
+func unjoined(integration, bridge string, dispose bool) ovsdb.Spec {
+	return ovsdb.AbsentPatches{
+		Bridge: bridge, Prefixes: []string{parentOuter, subOuter}, PeerBridge: integration, PeerPrefixes: []string{parentInner, subInner},
+		IfEmpty: []string{parentInner, parentOuter, subInner, subOuter}, WithBridge: dispose,
 	}
 }
 
-// deletePeer deletes the other end of a patch, if it is on the integration bridge.
-func deletePeer(tx *ovsdb.Tx, v *ovsdb.View, integration string, i *ovsdb.Interface) {
-	peer := v.InterfaceByName(i.Options["peer"])
-	if peer == nil || !hasPrefix(peer.Name, parentInner, subInner) {
-		return
-	}
-	if p := v.PortOf(peer.UUID); p != nil {
-		if b := v.BridgeOf(p.UUID); b != nil && b.Name == integration {
-			tx.DeletePort(p.UUID)
-		}
-	}
-}
-
-// strayRow wants a patch port to go whose trunk's bridge is gone.
-type strayRow struct{ integration, name string }
-
-// Add implements pipeline.Row.
-func (r strayRow) Add(tx *ovsdb.Tx, v *ovsdb.View) {
-	if isStray(v, r.integration, r.name) {
-		tx.DeletePort(v.PortByName(r.name).UUID)
-	}
+// noStray says that a patch port is gone whose trunk's bridge is gone.
+func noStray(integration, name string) ovsdb.Spec {
+	return ovsdb.StrayPatch{Bridge: integration, Name: name, PeerPrefixes: []string{parentOuter, subOuter}}
 }
 
 // isStray says whether a name is that of a patch of a trunk on the integration bridge that leads nowhere.
 func isStray(v *ovsdb.View, integration, name string) bool {
-	i, p := v.InterfaceByName(name), v.PortByName(name)
-	if i == nil || p == nil || i.Type != "patch" || !hasPrefix(name, parentInner, subInner) {
-		return false
-	}
-	b, peer := v.BridgeOf(p.UUID), i.Options["peer"]
-	return b != nil && b.Name == integration && hasPrefix(peer, parentOuter, subOuter) && v.InterfaceByName(peer) == nil
+	return hasPrefix(name, parentInner, subInner) && ovsdb.DiffRows(v, noStray(integration, name)).Len() > 0
 }

@@ -24,7 +24,6 @@ package trunk
 import (
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/extension"
@@ -65,10 +64,10 @@ type bridge struct {
 	life   uint64 // counts incarnations of the parent's interface
 
 	trunk *neutron.Trunk // nil while nobody has told
-	// told: by the server, in this run. answered: nothing happened since that would make the answer old.
-	told, answered bool
-	// news counts what was heard, so that an answer can be told from what came after the question.
-	news  uint64
+	// confirmed: by the server, in this run. answered: nothing happened since that would make the answer old.
+	confirmed, answered bool
+	// seq counts what was heard, so that an answer can be told from what came after the question.
+	seq   uint64
 	macs  map[string]neutron.MAC // of sub-ports, by id
 	bound map[string]bool        // sub-ports that the server was asked to bind in this life, and whether it did
 
@@ -159,8 +158,8 @@ func (t *trunks) OnPush(p *neutron.Push) error {
 			continue // on another host
 		}
 		t.touched[b.name] = true
-		b.news++
-		if !b.told || !b.answered {
+		b.seq++
+		if !b.confirmed || !b.answered {
 			continue // the answer to come has it
 		}
 		at := slices.IndexFunc(b.trunk.SubPorts, func(s neutron.SubPort) bool { return s.PortID == sub.PortID })
@@ -187,7 +186,7 @@ func (b *bridge) forget(subPort string) {
 // Resync implements extension.Resyncer. A sub-port that the server did not bind gets another chance.
 func (t *trunks) Resync() {
 	for name, b := range t.bridges {
-		b.news++
+		b.seq++
 		b.answered = false
 		maps.DeleteFunc(b.bound, func(_ string, ok bool) bool { return !ok })
 		t.touched[name] = true
@@ -209,7 +208,7 @@ func (t *trunks) Resolve(changed []world.Object) []world.Object {
 	}
 	var out []world.Object
 	for name := range t.touched {
-		t.settle(name)
+		t.resolve(name)
 		out = append(out, own.Object(ownKey(name)))
 	}
 	for name := range t.suspects {
@@ -234,8 +233,8 @@ const own extension.Objects[ownKey] = name
 // ownKey is the name of a trunk's bridge or of a stray patch port: their prefixes tell them apart.
 type ownKey string
 
-// settle works out anew what follows for a bridge.
-func (t *trunks) settle(name string) {
+// resolve works out anew what follows for a bridge.
+func (t *trunks) resolve(name string) {
 	b, row := t.bridges[name], t.w.View.BridgeByName(name)
 	if row == nil {
 		if b != nil {
@@ -260,9 +259,8 @@ func (t *trunks) settle(name string) {
 		b.empty = t.now()
 	}
 	b.complete = false
-	if want, ok := t.wanted(b); ok && b.told {
-		tx := ovsdb.NewTx(t.w.View)
-		want.Add(tx, t.w.View)
+	if want, ok := t.wanted(b); ok && b.confirmed {
+		tx := ovsdb.DiffRows(t.w.View, want)
 		_, err := tx.JSON()
 		b.complete = err == nil && tx.Len() == 0
 	}
@@ -277,13 +275,13 @@ func (t *trunks) plugged(b *bridge, p parent) {
 	delete(t.parents, b.parent.id)
 	b.parent, b.answered, b.bound, b.due, b.moved = p, false, map[string]bool{}, true, false
 	b.life++
-	b.news++
+	b.seq++
 	if p.id == "" {
 		return
 	}
 	t.parents[p.id] = b.name
 	if b.trunk != nil && b.trunk.PortID != p.id {
-		b.trunk, b.told = nil, false
+		b.trunk, b.confirmed = nil, false
 	}
 	if m, ok := t.recalled[p.id]; ok && b.trunk == nil && bridgeName(m.Trunk) == b.name {
 		b.trunk = &neutron.Trunk{ID: m.Trunk, PortID: p.id, SubPorts: slices.Clone(m.SubPorts)}
@@ -296,7 +294,7 @@ func (t *trunks) plugged(b *bridge, p parent) {
 func (b *bridge) learn(now *neutron.Trunk) {
 	b.answered = true
 	if now == nil {
-		b.trunk, b.told = nil, false // what is there stays: it cannot be told whose it is
+		b.trunk, b.confirmed = nil, false // what is there stays: it cannot be told whose it is
 		return
 	}
 	var before []neutron.SubPort
@@ -310,12 +308,12 @@ func (b *bridge) learn(now *neutron.Trunk) {
 		}
 	}
 	b.due = b.due || now.Status != neutron.TrunkActive
-	b.trunk, b.told = now, true
+	b.trunk, b.confirmed = now, true
 }
 
 // unbound lists the sub-ports that the server has to bind to this host.
 func (b *bridge) unbound() []neutron.SubPort {
-	if !b.told || !b.answered || b.parent.id == "" || b.moved {
+	if !b.confirmed || !b.answered || b.parent.id == "" || b.moved {
 		return nil
 	}
 	var out []neutron.SubPort
@@ -349,26 +347,14 @@ func (b *bridge) busy() bool {
 func (b *bridge) unanswered() bool { return b.parent.id != "" && !b.answered }
 
 // wanted is what a bridge wants of the database, if anything.
-func (t *trunks) wanted(b *bridge) (pipeline.Row, bool) {
-	br := t.w.Config.IntegrationBridge
+func (t *trunks) wanted(b *bridge) (ovsdb.Spec, bool) {
 	switch {
 	case !b.empty.IsZero():
-		return emptyRow{br, b.name, b.bridgeGoes}, b.patchesGo || b.bridgeGoes
+		return unjoined(t.w.Config.IntegrationBridge, b.name, b.bridgeGoes), b.patchesGo || b.bridgeGoes
 	case b.trunk == nil || b.parent.id == "" || b.moved:
 		return nil, false
 	}
-	row := trunkRow{integration: br, bridge: b.name, parent: b.parent, trunk: b.trunk.ID, sure: b.told, keep: map[string]bool{}}
-	for _, s := range b.trunk.SubPorts {
-		if uncarriable(s) {
-			continue
-		}
-		row.keep[s.PortID] = true
-		if mac, ok := b.macs[s.PortID]; ok {
-			row.subs = append(row.subs, subPort{s.PortID, mac, s.SegmentationID})
-		}
-	}
-	slices.SortFunc(row.subs, func(a, b subPort) int { return strings.Compare(a.id, b.id) })
-	return row, true
+	return t.joined(b), true
 }
 
 // Compile implements extension.Extension.
@@ -384,6 +370,6 @@ func (t *trunks) Compile(o world.Object, want *pipeline.Want) {
 		}
 	}
 	if s := t.strays[id]; s != nil && s.goes {
-		want.Rows = append(want.Rows, strayRow{t.w.Config.IntegrationBridge, id})
+		want.Rows = append(want.Rows, noStray(t.w.Config.IntegrationBridge, id))
 	}
 }

@@ -234,8 +234,8 @@ func (h *host) word(format string, args ...any) {
 
 // The loop.
 
-func (h *host) settle() {
-	for _, o := range h.set.Resolve(h.w.Settle()) {
+func (h *host) resolve() {
+	for _, o := range h.set.Resolve(h.w.Resolve()) {
 		want, err := h.set.Compile(o, func() pipeline.Want { return pipeline.Want{} })
 		if err != nil || len(want.Flows)+len(want.After)+len(want.Meters) > 0 {
 			h.t.Fatal(o, err, want)
@@ -253,11 +253,7 @@ func (h *host) apply() bool {
 			}
 		}
 	}, world.Object.Compare) {
-		tx := ovsdb.NewTx(h.w.View)
-		for _, row := range h.wants[o].Rows {
-			row.Add(tx, h.w.View)
-		}
-		if tx.Len() > 0 {
+		if tx := ovsdb.DiffRows(h.w.View, h.wants[o].Rows...); tx.Len() > 0 {
 			h.commits++
 			if _, errs := h.db.CommitAll(context.Background(), []*ovsdb.Tx{tx}); errs[0] != nil {
 				h.t.Fatal(o, errs[0])
@@ -286,7 +282,7 @@ func (h *host) run(call extension.Call) (any, error) {
 func (h *host) converge() {
 	h.t.Helper()
 	for range 100 {
-		h.settle()
+		h.resolve()
 		if h.apply() || h.onTime() {
 			continue
 		}
@@ -326,7 +322,7 @@ func (h *host) dump() string {
 	v := h.w.View
 	for b := range v.Bridges() {
 		lines = append(lines, "bridge "+b.Name)
-		for _, i := range interfacesOn(v, b) {
+		for _, i := range v.InterfacesOn(b) {
 			p := v.PortOf(i.UUID)
 			if i.Name == b.Name {
 				continue
@@ -474,16 +470,13 @@ func TestPluggedInTheLastMoment(t *testing.T) {
 	h.trunk(trunk1, parent1)
 	h.others(func(tx *ovsdb.Tx) { tx.EnsureBridge(ovsdb.BridgeSpec{Name: bridgeName(trunk1)}) })
 	h.converge()
-	row := emptyRow{"br-int", bridgeName(trunk1), true}
-	tx := ovsdb.NewTx(h.w.View)
-	row.Add(tx, h.w.View)
-	ops, err := tx.JSON()
+	row := unjoined("br-int", bridgeName(trunk1), true)
+	ops, err := ovsdb.DiffRows(h.w.View, row).JSON()
 	if err != nil || !strings.Contains(strings.Join(ops, "\n"), `"columns":["ports"]`) {
 		t.Errorf("%v: the bridge is deleted whoever is on it: %v", err, ops)
 	}
 	h.plug(trunk1, parent1)
-	tx = ovsdb.NewTx(h.w.View)
-	if row.Add(tx, h.w.View); tx.Len() != 0 {
+	if ovsdb.DiffRows(h.w.View, row).Len() != 0 {
 		t.Error("a bridge with a VM is deleted")
 	}
 }
@@ -617,7 +610,7 @@ func TestTakeover(t *testing.T) {
 func TestExplain(t *testing.T) {
 	h := newHost(t)
 	h.plug(trunk1, parent1)
-	h.settle()
+	h.resolve()
 	parent, passenger := world.Object{Kind: world.KindPort, ID: parent1}, world.Object{Kind: world.KindPort, ID: sub1}
 	if got := h.set.Explain(parent); len(got) != 1 || !strings.Contains(got[0], "has not told") {
 		t.Error(got)
@@ -653,12 +646,12 @@ func TestAnyOrder(t *testing.T) {
 			for range r.IntN(6) {
 				switch r.IntN(4) {
 				case 0:
-					h.settle()
+					h.resolve()
 				case 1:
-					h.settle()
+					h.resolve()
 					h.apply()
 				case 2:
-					h.settle()
+					h.resolve()
 					h.onTime()
 					if calls := h.x.Calls(); len(calls) > 0 {
 						call := calls[r.IntN(len(calls))]
@@ -731,7 +724,7 @@ func TestAnswersStayAsTheyCame(t *testing.T) {
 	s1, s2 := sub("t1", "s1", 1), sub("t1", "s2", 2)
 	b := &bridge{name: bridgeName("t1"), parent: parent{id: "p"}, bound: map[string]bool{}, macs: map[string]neutron.MAC{}}
 	x := &trunks{bridges: map[string]*bridge{b.name: b}, touched: map[string]bool{}}
-	answer := told{[]question{{bridge: b.name, parent: "p"}}, []neutron.Trunk{{ID: "t1", PortID: "p", SubPorts: []neutron.SubPort{s1, s2}}}}
+	answer := trunksPulled{[]question{{bridge: b.name, parent: "p"}}, []neutron.Trunk{{ID: "t1", PortID: "p", SubPorts: []neutron.SubPort{s1, s2}}}}
 	x.OnCall(trunksCall{}, answer, nil)
 	data, err := json.Marshal(s1)
 	if err == nil {

@@ -15,7 +15,7 @@ func TestAllRules(t *testing.T) {
 	no := false
 	w := filtering(1)
 	w.Ports([]string{"p1"}, []neutron.Port{grouped(1, 1, "g")})
-	w.Settle()
+	w.Resolve()
 	tell := func(revision int64, ports string) {
 		t.Helper()
 		r := rule("r1", "g", "dccp ports="+ports)
@@ -26,14 +26,14 @@ func TestAllRules(t *testing.T) {
 		}}})
 	}
 	tell(1, "7-8")
-	w.Settle()
+	w.Resolve()
 	for _, i := range w.MissingItems() {
 		pair := neutron.AddressPair{IP: neutron.Prefix{Prefix: netip.MustParsePrefix("0.0.0.0/0")}}
 		m := member1("m", "10.0.0.9", 1, "h")
 		m.AllowedAddressPairs = neutron.List[neutron.AddressPair]{pair, pair}
 		w.Members.Pulled([]Item{i}, []neutron.Member{m})
 	}
-	w.Settle()
+	w.Resolve()
 	flows, all := w.Groups.Rules("g"), w.Groups.AllRules("g")
 	if len(all) != 2 || all[1].Protocol != protoDCCP || *all[1].Min != 7 || *all[1].Max != 8 || flows[1].Min != nil {
 		t.Errorf("%+v, %+v", all, flows)
@@ -45,9 +45,9 @@ func TestAllRules(t *testing.T) {
 	if got := w.Members.Addresses("h"); !slices.Equal(got, want) {
 		t.Errorf("%v", got)
 	}
-	w.Doubt()
+	w.Resync()
 	tell(2, "7-9")
-	if changed := w.Settle(); !slices.Contains(changed, Object{KindPort, "p1"}) || *w.Groups.AllRules("g")[1].Max != 9 {
+	if changed := w.Resolve(); !slices.Contains(changed, Object{KindPort, "p1"}) || *w.Groups.AllRules("g")[1].Max != 9 {
 		t.Errorf("a port of DCCP has changed: %s", names(changed))
 	}
 }

@@ -85,20 +85,20 @@ func (w *World) Rebuild() {
 	w.everything()
 }
 
-// doubtMentioned has everything asked for again that a push names which could not be read. Ids are looked for as text, since the push
+// markMentionedStale has everything asked for again that a push names which could not be read. Ids are looked for as text, since the push
 // may not even be JSON. What it names and is not known here is nobody's loss.
-func (w *World) doubtMentioned(kind neutron.Kind, data []byte) {
-	doubt := func(kind neutron.Kind, id string) {
-		if t := w.toldOf(Item{Kind: kind, ID: id}); t != nil {
-			w.news++
-			t.answered, t.since = false, w.news // an answer on its way may be from before
+func (w *World) markMentionedStale(kind neutron.Kind, data []byte) {
+	markStale := func(kind neutron.Kind, id string) {
+		if t := w.pullStateOf(Item{Kind: kind, ID: id}); t != nil {
+			w.seq++
+			t.answered, t.since = false, w.seq // an answer on its way may be from before
 			w.concerned = append(w.concerned, id)
 		}
 	}
 	members := func(groups []string) {
 		for _, id := range groups {
 			if r := w.remotes[id]; r != nil && !r.addresses {
-				doubt(neutron.KindPort, id)
+				markStale(neutron.KindPort, id)
 			}
 		}
 	}
@@ -106,7 +106,7 @@ func (w *World) doubtMentioned(kind neutron.Kind, data []byte) {
 		switch kind {
 		case neutron.KindPort:
 			if p := w.ports[id]; p != nil {
-				w.doubt(p)
+				w.markStale(p)
 				w.concerned = append(w.concerned, id)
 			}
 			if m := w.Members.byID[id]; m != nil {
@@ -114,25 +114,25 @@ func (w *World) doubtMentioned(kind neutron.Kind, data []byte) {
 			}
 			members([]string{id})
 		case neutron.KindNetwork:
-			w.doubtNetwork(id)
+			w.markNetworkStale(id)
 		case neutron.KindSecurityGroup, neutron.KindSecurityGroupRule:
-			doubt(neutron.KindSecurityGroup, id)
+			markStale(neutron.KindSecurityGroup, id)
 			if group := w.Groups.groupOf[id]; group != "" {
-				doubt(neutron.KindSecurityGroup, group)
+				markStale(neutron.KindSecurityGroup, group)
 			}
 		case neutron.KindAddressGroup:
 			if r := w.remotes[id]; r != nil && r.addresses {
-				doubt(kind, id)
+				markStale(kind, id)
 			}
 		}
 	}
 }
 
-func (w *World) doubtNetwork(id string) {
+func (w *World) markNetworkStale(id string) {
 	for key, s := range w.Segments.byKey {
 		if key.Network == id {
 			for port := range s.ports {
-				w.doubt(w.ports[port])
+				w.markStale(w.ports[port])
 			}
 			w.concerned = append(w.concerned, id)
 		}

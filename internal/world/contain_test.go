@@ -14,7 +14,7 @@ import (
 
 // unread has everything asked that is missing, and of the answers those about the given ids cannot be read.
 func unread(w *World, s *server, ids ...string) {
-	w.Settle()
+	w.Resolve()
 	for _, i := range w.MissingItems() {
 		if slices.Contains(ids, i.ID) {
 			w.Unread([]Item{i})
@@ -22,7 +22,7 @@ func unread(w *World, s *server, ids ...string) {
 			s.answer(w, i)
 		}
 	}
-	w.Settle()
+	w.Resolve()
 }
 
 func ruleIDs(w *World, group string) (ids []string) {
@@ -35,7 +35,7 @@ func ruleIDs(w *World, group string) (ids []string) {
 // An answer that cannot be read is not the answer that there is no such group: wired ports keep their filters, new ones wait closed.
 func TestAnAnswerThatCannotBeRead(t *testing.T) {
 	w, s := wired(t)
-	w.Doubt()
+	w.Resync()
 	w.Ports(w.Missing(), []neutron.Port{grouped(1, 1, "g1"), grouped(2, 2, "g1", "g2")})
 	s.groups["g2"] = []neutron.SecurityGroupRule{rule("r2", "g2", "udp")}
 	unread(w, s, "g1", "g2")
@@ -61,7 +61,7 @@ func TestAnAnswerThatCannotBeRead(t *testing.T) {
 	if p := w.Port("p2"); !slices.Equal(p.Groups, []string{"g1", "g2"}) || !w.Complete() {
 		t.Errorf("in the end p2 has %v, complete %v", p.Groups, w.Complete())
 	}
-	w.Doubt()
+	w.Resync()
 	w.Ports(w.Missing(), []neutron.Port{grouped(1, 1, "g1"), grouped(2, 2, "g1", "g2")})
 	if unread(w, s, "g1"); !w.Complete() {
 		t.Error("not complete, though g1 is known and only its check cannot be read")
@@ -85,8 +85,8 @@ func TestMembersThatCannotBeRead(t *testing.T) {
 		}
 		w.Ports(w.Missing(), []neutron.Port{grouped(1, 1, "g1")})
 		s.answers(w)
-		w.Doubt()
-		w.Settle()
+		w.Resync()
+		w.Resolve()
 		for _, i := range w.MissingItems() {
 			switch i.Kind {
 			case neutron.KindPort:
@@ -97,7 +97,7 @@ func TestMembersThatCannotBeRead(t *testing.T) {
 				s.answer(w, i)
 			}
 		}
-		w.Settle()
+		w.Resolve()
 		kept := func(p string) int { return len(w.Members.PeerConjunctions(segment7, peer(p))) }
 		if kept("10.1.0.1/32") != 1 || kept("10.2.0.0/24") != 1 || w.Port("p1").Wiring.State != Wired {
 			t.Errorf("%s: the member has %d conjunctions, the address group %d", name, kept("10.1.0.1/32"), kept("10.2.0.0/24"))
@@ -117,7 +117,7 @@ func TestMembersThatCannotBeRead(t *testing.T) {
 	for _, i := range w.MissingItems() {
 		w.Members.Pulled([]Item{i}, []neutron.Member{member1("m2", "10.1.0.2", 1, "g2")}, "m1")
 	}
-	if w.Settle(); w.Port("p1").Wiring.State != Wired || len(w.Members.PeerConjunctions(segment7, peer("10.1.0.2/32"))) != 1 {
+	if w.Resolve(); w.Port("p1").Wiring.State != Wired || len(w.Members.PeerConjunctions(segment7, peer("10.1.0.2/32"))) != 1 {
 		t.Errorf("a new port is %s: %s", w.Port("p1").Wiring.State, w.Port("p1").Wiring.Reason)
 	}
 }
@@ -145,7 +145,7 @@ func TestAPushThatCannotBeRead(t *testing.T) {
 		s.groups["g1"] = []neutron.SecurityGroupRule{rule("r1", "g1", "tcp remote=g2"), rule("r2", "g1", "udp addresses=a1")}
 		s.members["m1"] = member1("m1", "10.1.0.1", 1, "g2")
 		s.addresses["a1"] = neutron.AddressGroup{ID: "a1"}
-		w.doubtFilters()
+		w.markFiltersStale()
 		s.answers(w)
 		push := &neutron.Push{Kind: c.kind, Event: neutron.Updated, Objects: []neutron.Primitive{
 			{Name: string(c.kind), Data: []byte(c.bad)},
@@ -207,7 +207,7 @@ func TestAPortThatPanics(t *testing.T) {
 					{Old: was, New: &ovsdb.Interface{UUID: was.UUID, Name: "tap1", OFPort: &n, ExternalIDs: was.ExternalIDs}},
 				}})
 			}
-			w.Settle()
+			w.Resolve()
 			want := map[bool]State{false: Wired, true: Dead}[anew]
 			if p := w.Port("p1"); p.Wiring.State != want || w.Port("p2").Wiring.State != Down || failed[Object{KindPort, "p1"}] != 1 {
 				t.Errorf("late %v, anew %v: p1 is %s, p2 %s, failed %v", late, anew, p.Wiring.State, w.Port("p2").Wiring.State, failed)
@@ -244,7 +244,7 @@ func TestAGroupThatPanics(t *testing.T) {
 		}
 		return true
 	}
-	w.doubtFilters()
+	w.markFiltersStale()
 	s.answers(w)
 	if p := w.Port("p1"); !w.Filtered(p) {
 		t.Errorf("p1 is %s", p.Wiring.State)
@@ -275,7 +275,7 @@ func TestRebuild(t *testing.T) {
 // What is missing is said as often as one asks, and nothing changes by asking: what is on its way is not the world's business.
 func TestQueriesDoNotWrite(t *testing.T) {
 	w, _ := wired(t)
-	w.Doubt()
+	w.Resync()
 	now, before := w.Now(), portrait(w)
 	ports, items := w.Missing(), w.MissingItems()
 	if len(ports) == 0 || len(items) == 0 || w.Tunnels.Listed("vxlan") {
@@ -289,11 +289,11 @@ func TestQueriesDoNotWrite(t *testing.T) {
 	if got := w.MissingItems(); !slices.Equal(got, items) {
 		t.Errorf("first %v, then %v", items, got)
 	}
-	if w.Now() != now || w.Unsettled() || portrait(w) != before {
+	if w.Now() != now || w.HasChanges() || portrait(w) != before {
 		t.Error("the queries changed something")
 	}
 	w.Tunnels.Sync("vxlan", nil, now)
-	if w.Doubt(); w.Tunnels.Listed("vxlan") {
+	if w.Resync(); w.Tunnels.Listed("vxlan") {
 		t.Error("a list from before news were missed is good enough")
 	}
 	if w.Tunnels.Sync("vxlan", nil, w.Now()); !w.Tunnels.Listed("vxlan") {
@@ -306,16 +306,16 @@ func TestQueriesDoNotWrite(t *testing.T) {
 func TestAnOlderAnswerDoesNotCount(t *testing.T) {
 	w, s := wired(t)
 	old := w.Now()
-	w.Doubt()
+	w.Resync()
 	s.answers(w)
 	w.Ports(w.Missing(), []neutron.Port{grouped(1, 1, "g1"), grouped(2, 2, "g1")})
 	w.Groups.Pulled([]Item{{neutron.KindSecurityGroup, "g1", old}}, nil)
 	w.PortsAsked(old, []string{"p1"}, nil)
-	if w.Settle(); w.Port("p1").Wiring.State != Wired || len(w.Groups.Rules("g1")) == 0 || !w.Complete() {
+	if w.Resolve(); w.Port("p1").Wiring.State != Wired || len(w.Groups.Rules("g1")) == 0 || !w.Complete() {
 		t.Errorf("p1 is %s, rules %v", w.Port("p1").Wiring.State, w.Groups.Rules("g1"))
 	}
 	item := Item{neutron.KindSecurityGroup, "g1", w.Now()}
-	w.doubtMentioned(neutron.KindSecurityGroup, []byte(`"g1"`))
+	w.markMentionedStale(neutron.KindSecurityGroup, []byte(`"g1"`))
 	w.Groups.Pulled([]Item{item}, nil)
 	if known, since := w.Standing(item); len(w.Groups.Rules("g1")) == 0 || since <= item.Asked || !known {
 		t.Error("an answer from before a push that could not be read counts")

@@ -39,7 +39,7 @@ func TestVMIsNoPortOfNeutron(t *testing.T) {
 		c.change(&after)
 		w.Switch(&ovsdb.Batch{Seq: 2, Kind: ovsdb.Update, Interfaces: []ovsdb.Diff[ovsdb.Interface]{{Old: before, New: &after}}})
 		w.Ports([]string{"p1"}, []neutron.Port{d})
-		w.Settle()
+		w.Resolve()
 		if p := w.Port("p1"); w.Filtered(p) != c.filtered || w.Trusted(p) == c.filtered || Checked(p) != c.filtered {
 			t.Errorf("%s: filtered %v, trusted %v", c.name, w.Filtered(p), w.Trusted(p))
 		}
@@ -61,7 +61,7 @@ func TestPrefixThatMakesNoSense(t *testing.T) {
 		if err := w.Push(p, time.Unix(1000, 0)); err == nil {
 			t.Errorf("%s: taken without a word", what)
 		}
-		w.Settle()
+		w.Resolve()
 		if p := w.Port("p1"); p.Wiring.State != Wired || !w.Filtered(p) || !slices.Equal(p.Groups, []string{"g"}) {
 			t.Errorf("%s: port p1 is %s with groups %v: %s", what, p.Wiring.State, p.Groups, p.Wiring.Reason)
 		}

@@ -5,7 +5,7 @@
 // A [World] is plain data with one owner. Its inputs are methods that take news: a batch of changed rows ([World.Switch]),
 // a push or a reply of the server ([World.Push], [World.Ports], [Groups.Pulled], [Members.Pulled]), tunnel endpoints, forwarding
 // entries, or what an earlier run wrote down ([World.Memory], [World.Recall]). None of them does
-// I/O, none decides about flows. [World.Settle] then works out what follows (which port is wired to which segment, which
+// I/O, none decides about flows. [World.Resolve] then works out what follows (which port is wired to which segment, which
 // local VLAN a segment has, which groups are in force where) and names the objects whose flows or rows may have to change; package pipeline compiles
 // exactly these.
 //

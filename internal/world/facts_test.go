@@ -148,7 +148,7 @@ func stations(t *testing.T) (*World, func(endpoint string, mac byte, ip string) 
 	one := 1
 	w := plugged("br-int", &one, ovsdb.Interface{})
 	w.Ports([]string{"p1"}, []neutron.Port{bound(nil)})
-	w.Settle()
+	w.Resolve()
 	id := 7
 	return w, func(endpoint string, mac byte, ip string) *neutron.FDBAdd {
 		return &neutron.FDBAdd{Networks: map[string]neutron.FDBNetwork{"n1": {NetworkType: "vxlan", SegmentationID: &id, Ports: map[netip.Addr][]neutron.FDBEntry{
@@ -173,7 +173,7 @@ func TestStationThatMoves(t *testing.T) {
 		return found.Endpoint.String()
 	}
 	w.Tunnels.FDBAdd(entry("10.0.0.2", 2, "192.168.0.2"))
-	if got := names(w.Settle()); got != "tunnel vxlan/10.0.0.2; station n1/7|02:00:00:00:00:00" || at() != "vxlan/10.0.0.2" || !s.Told() {
+	if got := names(w.Resolve()); got != "tunnel vxlan/10.0.0.2; station n1/7|02:00:00:00:00:00" || at() != "vxlan/10.0.0.2" || !s.FDBReceived() {
 		t.Errorf("%s, at %s", got, at())
 	}
 	w.Tunnels.FDBAdd(entry("10.0.0.3", 2, "192.168.0.2"))
@@ -202,9 +202,9 @@ func TestStationThatMoves(t *testing.T) {
 	if at() != "vxlan/10.0.0.3" || len(s.fdb.uses) != 1 {
 		t.Errorf("at %s, %v", at(), s.fdb.uses)
 	}
-	w.Settle()
+	w.Resolve()
 	remove("10.0.0.3", 2, "192.168.0.2")
-	if got := names(w.Settle()); at() != "" || len(s.Endpoints()) != 0 || s.StationCount() != 0 || got != "tunnel vxlan/10.0.0.3; station n1/7|02:00:00:00:00:00" {
+	if got := names(w.Resolve()); at() != "" || len(s.Endpoints()) != 0 || s.StationCount() != 0 || got != "tunnel vxlan/10.0.0.3; station n1/7|02:00:00:00:00:00" {
 		t.Errorf("%s, at %s, endpoints %v", got, at(), s.Endpoints())
 	}
 }
@@ -217,7 +217,7 @@ func TestBroadcasts(t *testing.T) {
 		t.Errorf("flood to %v", w.Tunnels.FloodTo(s))
 	}
 	w.Tunnels.FDBAdd(entry("10.0.0.1", 2, "192.168.0.2")) // ourselves
-	if s.Told() || len(s.Endpoints()) != 0 || w.Unsettled() {
+	if s.FDBReceived() || len(s.Endpoints()) != 0 || w.HasChanges() {
 		t.Error("our own endpoint counts")
 	}
 	flood := func(endpoint string) *neutron.FDBAdd {
@@ -227,7 +227,7 @@ func TestBroadcasts(t *testing.T) {
 	w.Tunnels.FDBAdd(flood("10.0.0.3"))
 	w.Tunnels.FDBAdd(flood("10.0.0.2"))
 	w.Tunnels.FDBAdd(flood("10.0.0.2"))
-	if got := names(w.Settle()); got != "segment n1/7; tunnel vxlan/10.0.0.2; tunnel vxlan/10.0.0.3" {
+	if got := names(w.Resolve()); got != "segment n1/7; tunnel vxlan/10.0.0.2; tunnel vxlan/10.0.0.3" {
 		t.Error(got)
 	}
 	want := []Endpoint{endpoint("vxlan/10.0.0.2"), endpoint("vxlan/10.0.0.3")}
@@ -251,14 +251,14 @@ func TestBroadcasts(t *testing.T) {
 	n := other.Networks["n1"]
 	n.SegmentationID = &eight
 	other.Networks["n1"] = n
-	w.Settle()
+	w.Resolve()
 	w.Tunnels.FDBAdd(other)
-	if w.Unsettled() {
+	if w.HasChanges() {
 		t.Error("an entry of another segment counts")
 	}
 	w.Config.L2Population = false
 	w.Tunnels.FDBAdd(entry("10.0.0.5", 2, "192.168.0.2"))
-	if w.Unsettled() {
+	if w.HasChanges() {
 		t.Error("an entry counts without L2 population")
 	}
 }
@@ -268,7 +268,7 @@ func TestChangedAddresses(t *testing.T) {
 	w, entry := stations(t)
 	s := w.Segments.Get(segment7)
 	w.Tunnels.FDBAdd(entry("10.0.0.2", 2, "192.168.0.2"))
-	w.Settle()
+	w.Resolve()
 	change := func(endpoint, network string) *neutron.FDBChange {
 		return &neutron.FDBChange{Networks: map[string]map[netip.Addr]neutron.IPChange{network: {netip.MustParseAddr(endpoint): {
 			Before: []neutron.FDBEntry{{MAC: neutron.MAC{2}, IP: netip.MustParseAddr("192.168.0.2")}},
@@ -277,17 +277,17 @@ func TestChangedAddresses(t *testing.T) {
 	}
 	w.Tunnels.FDBChange(change("10.0.0.2", "n2"))
 	w.Tunnels.FDBChange(change("10.0.0.1", "n1"))
-	if w.Unsettled() {
+	if w.HasChanges() {
 		t.Error("a change of another network or of ourselves counts")
 	}
 	w.Tunnels.FDBChange(change("10.0.0.2", "n1"))
 	found, ok := s.Station(neutron.MAC{2})
-	if got := names(w.Settle()); !ok || len(found.IPs) != 1 || found.IPs[0] != netip.MustParseAddr("192.168.0.3") || got != "tunnel vxlan/10.0.0.2; station n1/7|02:00:00:00:00:00" {
+	if got := names(w.Resolve()); !ok || len(found.IPs) != 1 || found.IPs[0] != netip.MustParseAddr("192.168.0.3") || got != "tunnel vxlan/10.0.0.2; station n1/7|02:00:00:00:00:00" {
 		t.Errorf("%s, %+v, %v", got, found, ok)
 	}
 	w.Config.L2Population = false
 	w.Tunnels.FDBChange(change("10.0.0.2", "n1"))
-	if w.Unsettled() {
+	if w.HasChanges() {
 		t.Error("a change counts without L2 population")
 	}
 }
@@ -301,19 +301,19 @@ func TestAnnouncedEndpoints(t *testing.T) {
 	one := 1
 	w := pluggedInto(New(cfg), "br-int", &one, ovsdb.Interface{})
 	w.Ports([]string{"p1"}, []neutron.Port{bound(nil)})
-	w.Settle()
+	w.Resolve()
 	for _, e := range []string{"vxlan/10.0.0.1", "geneve/10.0.0.2", "vxlan/2001:db8::1"} { // our own, of no type here, not reachable
 		w.Tunnels.Up(endpoint(e))
 	}
-	if w.Unsettled() || len(w.Tunnels.WantedEndpoints()) != 0 {
+	if w.HasChanges() || len(w.Tunnels.WantedEndpoints()) != 0 {
 		t.Errorf("wanted %v", w.Tunnels.WantedEndpoints())
 	}
 	w.Tunnels.Up(endpoint("vxlan/10.0.0.2"))
-	if got := names(w.Settle()); got != "segment n1/7; tunnel vxlan/10.0.0.2" {
+	if got := names(w.Resolve()); got != "segment n1/7; tunnel vxlan/10.0.0.2" {
 		t.Error(got)
 	}
 	w.Tunnels.Up(endpoint("gre/10.0.0.2"))
-	if got := names(w.Settle()); got != "tunnel gre/10.0.0.2" {
+	if got := names(w.Resolve()); got != "tunnel gre/10.0.0.2" {
 		t.Error(got)
 	}
 	s := w.Segments.Get(segment7)
@@ -325,13 +325,13 @@ func TestAnnouncedEndpoints(t *testing.T) {
 	}
 	asked := w.Now()
 	w.Tunnels.Up(endpoint("vxlan/10.0.0.4")) // after the question
-	w.Settle()
+	w.Resolve()
 	w.Tunnels.Sync("vxlan", []netip.Addr{netip.MustParseAddr("10.0.0.3")}, asked)
 	want := []Endpoint{endpoint("gre/10.0.0.2"), endpoint("vxlan/10.0.0.3"), endpoint("vxlan/10.0.0.4")}
 	if got := w.Tunnels.WantedEndpoints(); !slices.Equal(got, want) {
 		t.Errorf("wanted %v", got)
 	}
-	if got := names(w.Settle()); got != "segment n1/7; tunnel vxlan/10.0.0.2; tunnel vxlan/10.0.0.3" {
+	if got := names(w.Resolve()); got != "segment n1/7; tunnel vxlan/10.0.0.2; tunnel vxlan/10.0.0.3" {
 		t.Error(got)
 	}
 	// Heard again after the question, although it was known.

@@ -14,9 +14,9 @@ import (
 
 // fdb is what the server told about the addresses of one segment on other hosts.
 type fdb struct {
-	// told: the server has sent entries for this segment since it has ports here. Before that nothing is known, which is
+	// received: the server has sent entries for this segment since it has ports here. Before that nothing is known, which is
 	// not the same as nothing being there.
-	told bool
+	received bool
 	// known: it has done so at some time, or had in an earlier run.
 	known bool
 	flood map[netip.Addr]bool // endpoints that get broadcasts
@@ -27,10 +27,10 @@ type fdb struct {
 	uses map[netip.Addr]int
 	// doubted are entries that may be out of date: from an earlier run, or from before news were missed. They stay in
 	// force until the server has told about the segment again.
-	doubted map[doubted]bool
+	stale map[staleEntry]bool
 }
 
-type doubted struct {
+type staleEntry struct {
 	endpoint netip.Addr
 	entry    neutron.FDBEntry
 }
@@ -41,30 +41,30 @@ type station struct {
 }
 
 func newFDB() fdb {
-	return fdb{flood: map[netip.Addr]bool{}, at: map[neutron.MAC][]station{}, uses: map[netip.Addr]int{}, doubted: map[doubted]bool{}}
+	return fdb{flood: map[netip.Addr]bool{}, at: map[neutron.MAC][]station{}, uses: map[netip.Addr]int{}, stale: map[staleEntry]bool{}}
 }
 
 // entries lists all that is known, in a stable order.
-func (f *fdb) entries() []doubted {
-	var out []doubted
+func (f *fdb) entries() []staleEntry {
+	var out []staleEntry
 	for _, e := range slices.SortedFunc(maps.Keys(f.flood), netip.Addr.Compare) {
-		out = append(out, doubted{e, neutron.FDBEntry{IP: netip.IPv4Unspecified()}})
+		out = append(out, staleEntry{e, neutron.FDBEntry{IP: netip.IPv4Unspecified()}})
 	}
 	for _, mac := range f.stations() {
 		for _, s := range f.at[mac] {
 			for _, ip := range s.ips {
-				out = append(out, doubted{s.endpoint, neutron.FDBEntry{MAC: mac, IP: ip}})
+				out = append(out, staleEntry{s.endpoint, neutron.FDBEntry{MAC: mac, IP: ip}})
 			}
 		}
 	}
 	return out
 }
 
-// doubt says that what is known may be out of date.
-func (f *fdb) doubt() {
-	f.told = false
+// markStale says that what is known may be out of date.
+func (f *fdb) markStale() {
+	f.received = false
 	for _, e := range f.entries() {
-		f.doubted[e] = true
+		f.stale[e] = true
 	}
 }
 
@@ -84,7 +84,7 @@ func (f *fdb) use(endpoint netip.Addr, n int) {
 }
 
 func (f *fdb) add(endpoint netip.Addr, e neutron.FDBEntry) {
-	delete(f.doubted, doubted{endpoint, e})
+	delete(f.stale, staleEntry{endpoint, e})
 	if e.Flood() {
 		if !f.flood[endpoint] {
 			f.flood[endpoint] = true
@@ -115,7 +115,7 @@ func (f *fdb) knows(endpoint netip.Addr, mac neutron.MAC) bool {
 
 // remove takes an entry back; a station without addresses is gone.
 func (f *fdb) remove(endpoint netip.Addr, e neutron.FDBEntry) {
-	delete(f.doubted, doubted{endpoint, e})
+	delete(f.stale, staleEntry{endpoint, e})
 	if e.Flood() {
 		if f.flood[endpoint] {
 			delete(f.flood, endpoint)
@@ -154,7 +154,7 @@ func ParseStation(id string) (SegmentKey, neutron.MAC, bool) {
 // the first port comes up.
 func (w *Tunnels) FDBAdd(m *neutron.FDBAdd) {
 	w.eachEntry(m.Networks, func(s *Segment, endpoint netip.Addr, e neutron.FDBEntry) {
-		s.fdb.told, s.fdb.known = true, true
+		s.fdb.received, s.fdb.known = true, true
 		s.fdb.add(endpoint, e)
 	})
 }
@@ -245,5 +245,5 @@ func (s *Segment) Station(mac neutron.MAC) (Station, bool) {
 	return Station{mac, Endpoint{s.Type, last.endpoint}, last.ips}, true
 }
 
-// Told says whether the server has sent forwarding entries for the segment since it has ports here.
-func (s *Segment) Told() bool { return s.fdb.told }
+// FDBReceived says whether the server has sent forwarding entries for the segment since it has ports here.
+func (s *Segment) FDBReceived() bool { return s.fdb.received }

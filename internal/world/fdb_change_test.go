@@ -42,11 +42,11 @@ func TestAddressesOfAStationChange(t *testing.T) {
 		one := 1
 		w := plugged("br-int", &one, ovsdb.Interface{})
 		w.Ports([]string{"p1"}, []neutron.Port{bound(nil)})
-		w.Settle()
+		w.Resolve()
 		hear(t, w, "add_fdb_entries", fmt.Sprintf(`{"fdb_entries":{"n1":{"segment_id":7,"network_type":"vxlan","ports":{%q:[["00:00:00:00:00:00","0.0.0.0"],[%q,"192.168.0.2"]]}}}}`, there, vm))
-		before := w.Settle()
+		before := w.Resolve()
 		hear(t, w, "update_fdb_entries", c.update)
-		again := w.Settle()
+		again := w.Resolve()
 		s, mac := w.Segments.All()[0], neutron.MAC{0xfa, 0x16, 0x3e, 0, 0, 2}
 		var got []string
 		station, known := s.Station(mac)

@@ -16,10 +16,10 @@ import (
 func TestANewPortStaysClosedUntilItsGroupsAreKnown(t *testing.T) {
 	w := filtering(1)
 	w.Ports([]string{"p1"}, []neutron.Port{grouped(1, 5, "g")})
-	w.Settle()
+	w.Resolve()
 	state := func(want State, reason string) {
 		t.Helper()
-		w.Settle()
+		w.Resolve()
 		if got := w.Port("p1").Wiring; got.State != want || !strings.Contains(got.Reason, reason) {
 			t.Fatalf("port is %s (%s), want %s (%s)", got.State, got.Reason, want, reason)
 		}
@@ -72,7 +72,7 @@ func TestWhoIsFiltered(t *testing.T) {
 			c.change(&d)
 		}
 		w.Ports([]string{"p1"}, []neutron.Port{d})
-		w.Settle()
+		w.Resolve()
 		if p := w.Port("p1"); w.Filtered(p) != c.filtered || w.Trusted(p) != c.trusted {
 			t.Errorf("%s: filtered %v, trusted %v", c.name, w.Filtered(p), w.Trusted(p))
 		}
@@ -107,13 +107,13 @@ func TestOneMemberCostsOneMember(t *testing.T) {
 		s.members[id] = member1(id, netip.AddrFrom4([4]byte{10, 2, byte(i >> 8), byte(i)}).String(), 1, "other")
 	}
 	w := wiredWorld(s)
-	if got := w.Settle(); len(got) != 0 {
+	if got := w.Resolve(); len(got) != 0 {
 		t.Fatalf("unsettled: %s", names(got))
 	}
 	conj := Conjunction{"g", "other", Ingress, 4}
 	only := func(what, want string) {
 		t.Helper()
-		if got := names(w.Settle()); got != want {
+		if got := names(w.Resolve()); got != want {
 			t.Errorf("%s: %s, want %s", what, got, want)
 		}
 	}
@@ -271,35 +271,35 @@ func TestRulesComeAndGo(t *testing.T) {
 		return r
 	}
 	send(t, w, neutron.KindSecurityGroupRule, neutron.Updated, wire("r9", "protocol=tcp"))
-	if got := names(w.Settle()); got != "port p1" {
+	if got := names(w.Resolve()); got != "port p1" {
 		t.Errorf("a plain rule touched %s", got)
 	}
 	send(t, w, neutron.KindSecurityGroupRule, neutron.Updated, wire("r10", "remote_group_id=other"))
-	if got := names(w.Settle()); got != "port p1; peer n1/7|10.1.0.1/32|-; peer n1/7|10.1.0.2/32|-" {
+	if got := names(w.Resolve()); got != "port p1; peer n1/7|10.1.0.1/32|-; peer n1/7|10.1.0.2/32|-" {
 		t.Errorf("a rule with another priority touched %s", got)
 	}
 	send(t, w, neutron.KindSecurityGroupRule, neutron.Updated, wire("r11", "remote_group_id=other direction=egress ethertype=IPv6"))
-	if got := names(w.Settle()); got != "port p1" {
+	if got := names(w.Resolve()); got != "port p1" {
 		t.Errorf("a rule without members of its family touched %s", got)
 	}
 	send(t, w, neutron.KindSecurityGroupRule, neutron.Deleted, map[string]any{"id": "r10"})
 	send(t, w, neutron.KindSecurityGroupRule, neutron.Updated, wire("r10", "remote_group_id=other"))
-	if got := names(w.Settle()); got != "port p1; peer n1/7|10.1.0.1/32|-; peer n1/7|10.1.0.2/32|-" || w.Groups.Offsets(conj) != 1<<3 {
+	if got := names(w.Resolve()); got != "port p1; peer n1/7|10.1.0.1/32|-; peer n1/7|10.1.0.2/32|-" || w.Groups.Offsets(conj) != 1<<3 {
 		t.Errorf("the end of a rule touched %s", got)
 	}
 	send(t, w, neutron.KindSecurityGroupRule, neutron.Updated, map[string]any{"id": "r12", "security_group_id": "h", "direction": "ingress", "ethertype": "IPv4"})
-	if got := names(w.Settle()); got != "" {
+	if got := names(w.Resolve()); got != "" {
 		t.Errorf("a rule of a group that no port here has touched %s", got)
 	}
 	for _, id := range []string{"r1", "r11"} {
 		send(t, w, neutron.KindSecurityGroupRule, neutron.Deleted, map[string]any{"id": id})
 	}
-	w.Settle()
+	w.Resolve()
 	if len(w.remotes) != 0 || len(w.Members.byID) != 0 || len(w.Members.peers) != 0 || w.Members.ConjunctionID(conj) != 0 {
 		t.Errorf("remembered: %d remotes, %d members, %d peers, id %d", len(w.remotes), len(w.Members.byID), len(w.Members.peers), w.Members.ConjunctionID(conj))
 	}
 	send(t, w, neutron.KindSecurityGroup, neutron.Deleted, map[string]any{"id": "g"})
-	w.Settle()
+	w.Resolve()
 	if len(w.Groups.Rules("g")) != 0 {
 		t.Error("a deleted group has rules")
 	}
@@ -310,13 +310,13 @@ func TestExchangeOfGroupsWaitsForTheNewOne(t *testing.T) {
 	w := wiredWorld(s)
 	d := grouped(1, 6, "h")
 	w.learn(&d)
-	w.Settle()
+	w.Resolve()
 	p := w.Port("p1")
 	if p.Wiring.State != Wired || !slices.Equal(p.Groups, []string{"g"}) || w.Groups.Rules("g") == nil {
 		t.Fatalf("while the new group is asked for: %s, groups %v", p.Wiring.State, p.Groups)
 	}
 	w.Groups.Pulled(w.MissingItems(), []neutron.SecurityGroup{{ID: "h", Rules: s.groups["h"]}})
-	if w.Settle(); !slices.Equal(p.Groups, []string{"g"}) {
+	if w.Resolve(); !slices.Equal(p.Groups, []string{"g"}) {
 		t.Fatalf("members of the group that the new one refers to are not known, but %v are in force", p.Groups)
 	}
 	s.answers(w)
@@ -338,13 +338,13 @@ func TestAnAnswerIsOlderThanWhatCameAfterTheQuestion(t *testing.T) {
 	s := someServer()
 	w := filtering(1)
 	w.Ports([]string{"p1"}, []neutron.Port{grouped(1, 5, "g")})
-	w.Settle()
+	w.Resolve()
 	question := w.MissingItems()
 	// While the server thinks: a rule comes, one goes.
 	send(t, w, neutron.KindSecurityGroupRule, neutron.Updated, map[string]any{"id": "late", "security_group_id": "g", "direction": "egress", "ethertype": "IPv4"})
 	send(t, w, neutron.KindSecurityGroupRule, neutron.Deleted, map[string]any{"id": "r2"})
 	w.Groups.Pulled(question, []neutron.SecurityGroup{{ID: "g", Rules: s.groups["g"]}})
-	w.Settle()
+	w.Resolve()
 	var ids []string
 	for _, r := range w.Groups.Rules("g") {
 		ids = append(ids, r.ID)
@@ -359,13 +359,13 @@ func TestAnAnswerIsOlderThanWhatCameAfterTheQuestion(t *testing.T) {
 	send(t, w, neutron.KindPort, neutron.Updated, wirePort("m3", 1, "10.1.0.3", "other"))
 	w.Members.Pulled(question, []neutron.Member{s.members["m1"], s.members["m2"]})
 	w.Members.KeepRevisions(false)
-	w.Settle()
+	w.Resolve()
 	if len(w.Members.peers) != 1 || w.Members.peers[peer("10.1.0.3/32")] == nil {
 		t.Errorf("peers %v", w.Members.peers)
 	}
 	// After a gap what is not in the answer is gone.
-	w.Doubt()
-	w.Settle()
+	w.Resync()
+	w.Resolve()
 	if w.Complete() {
 		t.Error("complete in doubt")
 	}
@@ -380,25 +380,25 @@ func TestAnAnswerIsOlderThanWhatCameAfterTheQuestion(t *testing.T) {
 func TestAnAnswerToAForgottenQuestionDoesNotCount(t *testing.T) {
 	w := filtering(1)
 	w.Ports([]string{"p1"}, []neutron.Port{grouped(1, 5, "g")})
-	w.Settle()
+	w.Resolve()
 	old := w.MissingItems()
 	d := grouped(1, 6)
 	w.learn(&d)
-	w.Settle()
+	w.Resolve()
 	if w.groups["g"] != nil {
 		t.Fatal("a group that no port has is remembered")
 	}
 	send(t, w, neutron.KindSecurityGroupRule, neutron.Deleted, map[string]any{"id": "r1"})
 	d = grouped(1, 7, "g")
 	w.learn(&d)
-	w.Settle()
+	w.Resolve()
 	next := w.MissingItems()
 	w.Groups.Pulled(old, []neutron.SecurityGroup{{ID: "g", Rules: neutron.List[neutron.SecurityGroupRule]{rule("gone", "g", "")}}})
-	if w.Settle(); len(w.Groups.Rules("g")) != 0 {
+	if w.Resolve(); len(w.Groups.Rules("g")) != 0 {
 		t.Errorf("an old answer counted: %v", w.Groups.Rules("g"))
 	}
 	w.Groups.Pulled(next, []neutron.SecurityGroup{{ID: "g"}})
-	if w.Settle(); !slices.Equal(w.Port("p1").Groups, []string{"g"}) {
+	if w.Resolve(); !slices.Equal(w.Port("p1").Groups, []string{"g"}) {
 		t.Error("the answer did not count")
 	}
 }
@@ -429,15 +429,15 @@ func TestAddressGroupsChange(t *testing.T) {
 		return map[string]any{"id": "ag", "revision_number": revision, "addresses": addresses}
 	}
 	send(t, w, neutron.KindAddressGroup, neutron.Updated, wire(2, "192.0.2.0/24", "198.51.100.0/24"))
-	if got := names(w.Settle()); got != "peer n1/7|0.0.0.0/0|-; peer n1/7|10.1.0.1/32|-; peer n1/7|198.51.100.0/24|-" {
+	if got := names(w.Resolve()); got != "peer n1/7|0.0.0.0/0|-; peer n1/7|10.1.0.1/32|-; peer n1/7|198.51.100.0/24|-" {
 		t.Errorf("touched %s", got)
 	}
 	send(t, w, neutron.KindAddressGroup, neutron.Updated, wire(1, "10.9.0.0/16"))
-	if got := names(w.Settle()); got != "" {
+	if got := names(w.Resolve()); got != "" {
 		t.Errorf("an old revision touched %s", got)
 	}
 	send(t, w, neutron.KindAddressGroup, neutron.Deleted, map[string]any{"id": "ag"})
-	if got := names(w.Settle()); got != "peer n1/7|192.0.2.0/24|-; peer n1/7|198.51.100.0/24|-" {
+	if got := names(w.Resolve()); got != "peer n1/7|192.0.2.0/24|-; peer n1/7|198.51.100.0/24|-" {
 		t.Errorf("the end touched %s", got)
 	}
 }
@@ -465,7 +465,7 @@ func TestConjunctionIDs(t *testing.T) {
 	conj := Conjunction{"g", "other", Ingress, 4}
 	before := w.Members.ConjunctionID(conj)
 	w.Members.Avoid([]uint32{16, before + 7})
-	if got := names(w.Settle()); w.Members.ConjunctionID(conj) == before || got != "port p1; peer n1/7|10.1.0.1/32|-; peer n1/7|10.1.0.2/32|-" {
+	if got := names(w.Resolve()); w.Members.ConjunctionID(conj) == before || got != "port p1; peer n1/7|10.1.0.1/32|-; peer n1/7|10.1.0.2/32|-" {
 		t.Errorf("id %d after %d, touched %s", w.Members.ConjunctionID(conj), before, got)
 	}
 }
@@ -487,7 +487,7 @@ func TestInterfacesThatAreNoPorts(t *testing.T) {
 			{New: &ovsdb.Interface{UUID: "il", Name: "br-int", OFPort: &local}},
 		},
 	})
-	if got := names(w.Settle()); got != "bridge br-int; interface br-int; interface mytap" {
+	if got := names(w.Resolve()); got != "bridge br-int; interface br-int; interface mytap" {
 		t.Errorf("touched %s", got)
 	}
 	if n, ok := w.PlainPort("mytap"); !ok || n != 9 {
@@ -500,7 +500,7 @@ func TestInterfacesThatAreNoPorts(t *testing.T) {
 		t.Error("closed from the start")
 	}
 	w.Close()
-	if got := names(w.Settle()); got != "bridge br-int" || !w.Closed() {
+	if got := names(w.Resolve()); got != "bridge br-int" || !w.Closed() {
 		t.Errorf("closing touched %s", got)
 	}
 }
@@ -509,14 +509,14 @@ func TestInterfacesThatAreNoPorts(t *testing.T) {
 func TestAPortThatIsShut(t *testing.T) {
 	w := filtering(1)
 	w.Shut("p1")
-	w.Settle()
+	w.Resolve()
 	p := w.Port("p1")
 	if w.IsShut(p) || w.Exposed() {
 		t.Error("shut on a bridge that is open")
 	}
 	w.Close()
 	w.Shut("p1")
-	if got := names(w.Settle()); !strings.Contains(got, "port p1") || !w.IsShut(p) {
+	if got := names(w.Resolve()); !strings.Contains(got, "port p1") || !w.IsShut(p) {
 		t.Errorf("shutting touched %s, shut: %v", got, w.IsShut(p))
 	}
 	row := *w.View.Port(p.VIF.Port)
@@ -525,7 +525,7 @@ func TestAPortThatIsShut(t *testing.T) {
 		row.Tag = &n
 		now := row
 		w.Switch(&ovsdb.Batch{Ports: []ovsdb.Diff[ovsdb.Port]{{Old: &old, New: &now}}})
-		w.Settle()
+		w.Resolve()
 	}
 	tag(7)
 	if !w.Exposed() {
@@ -536,7 +536,7 @@ func TestAPortThatIsShut(t *testing.T) {
 		t.Error("exposed on the dead VLAN")
 	}
 	w.Ports([]string{"p1"}, []neutron.Port{grouped(1, 5)})
-	w.Settle()
+	w.Resolve()
 	if p.Wiring.State != Wired || w.IsShut(p) || p.shut != "" {
 		t.Errorf("%+v, shut: %q", p.Wiring, p.shut)
 	}

@@ -34,7 +34,7 @@ func filtering(n int) *World {
 	}
 	batch.Bridges = []ovsdb.Diff[ovsdb.Bridge]{{New: br}}
 	w.Switch(batch)
-	w.Settle()
+	w.Resolve()
 	return w
 }
 
@@ -88,7 +88,7 @@ type server struct {
 // answers settles a world and answers everything that it asks, until it asks no more.
 func (s *server) answers(w *World) {
 	for {
-		w.Settle()
+		w.Resolve()
 		items := w.MissingItems()
 		known := slices.ContainsFunc(items, func(i Item) bool {
 			_, group := s.groups[i.ID]
@@ -99,7 +99,7 @@ func (s *server) answers(w *World) {
 			s.answer(w, i)
 		}
 		if !known {
-			w.Settle()
+			w.Resolve()
 			return
 		}
 	}

@@ -15,9 +15,9 @@ type group struct {
 	name string // for people
 	// stateless: connections of its ports are not tracked. The server refuses to change it while a port has the group.
 	stateless bool
-	told
-	settled told             // as when its ports were looked at last
-	rules   map[string]entry // by id
+	pullState
+	resolved pullState        // as when its ports were looked at last
+	rules    map[string]entry // by id
 	// What follows from the rules: what they allow, and of each conjunction the offsets in use, as bits.
 	normal       []Rule
 	all          []Rule // with ports that flows cannot match
@@ -33,8 +33,8 @@ type entry struct {
 	seen uint64
 }
 
-// told is what the server has said about something.
-type told struct {
+// pullState is what the server has said about something.
+type pullState struct {
 	// Answered: it has answered, and nothing was missed since.
 	answered bool
 	// Known: what the server said is in force. Unknown: it said that there is no such thing.
@@ -46,7 +46,7 @@ type told struct {
 }
 
 // spoken says whether the server has spoken, as far as that can be waited for: what cannot be read leaves things as they are.
-func (t *told) spoken() bool { return t.answered || t.unknown || t.unread && t.known }
+func (t *pullState) spoken() bool { return t.answered || t.unknown || t.unread && t.known }
 
 // Item is something that filters need, and that the server can be asked about: a security group, an address group, or
 // with kind Port the members of a security group.
@@ -72,26 +72,26 @@ func (w *filters) MissingItems() []Item {
 	var items []Item
 	for id, g := range w.groups {
 		if !g.answered {
-			items = append(items, Item{neutron.KindSecurityGroup, id, w.news})
+			items = append(items, Item{neutron.KindSecurityGroup, id, w.seq})
 		}
 	}
 	for _, r := range w.remotes {
 		if !r.answered {
-			items = append(items, Item{r.kind(), r.id, w.news})
+			items = append(items, Item{r.kind(), r.id, w.seq})
 		}
 	}
 	slices.SortFunc(items, func(a, b Item) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.ID, b.ID)) })
 	return items
 }
 
-// toldOf finds what the server has said about an item; nil when it is not needed any more.
-func (w *filters) toldOf(i Item) *told {
+// pullStateOf finds what the server has said about an item; nil when it is not needed any more.
+func (w *filters) pullStateOf(i Item) *pullState {
 	if i.Kind == neutron.KindSecurityGroup {
 		if g := w.groups[i.ID]; g != nil {
-			return &g.told
+			return &g.pullState
 		}
 	} else if r := w.remotes[i.ID]; r != nil {
-		return &r.told
+		return &r.pullState
 	}
 	return nil
 }
@@ -99,15 +99,15 @@ func (w *filters) toldOf(i Item) *told {
 // Standing returns whether what was said about an item is in force, so that asking about it is a check, and the moment from which on
 // questions about it count.
 func (w *filters) Standing(i Item) (known bool, since uint64) {
-	if t := w.toldOf(i); t != nil {
+	if t := w.pullStateOf(i); t != nil {
 		return t.known, t.since
 	}
 	return false, 0
 }
 
 // answer finds what an answer belongs to; nil when it is to a question of long ago.
-func (w *filters) answer(i Item) *told {
-	t := w.toldOf(i)
+func (w *filters) answer(i Item) *pullState {
+	t := w.pullStateOf(i)
 	if t == nil || i.Asked < t.since {
 		return nil
 	}
@@ -117,7 +117,7 @@ func (w *filters) answer(i Item) *told {
 
 // answered takes that an item was answered. An answer from before news were missed counts, but may be too old: the item is
 // asked for again.
-func (w *filters) answered(t *told) { t.answered, t.unread = t.since >= w.doubted, false }
+func (w *filters) answered(t *pullState) { t.answered, t.unread = t.since >= w.staleSince, false }
 
 // Unread takes that the server has answered about items, and the answer cannot be read. That is not the same as that there is no such
 // thing: what was known stays in force, and what was not known stays so. They are to be asked again.
@@ -138,12 +138,12 @@ func (w *filters) Unread(asked []Item) {
 
 // absent takes the answer that there is no such thing. It is to be asked again: what a server does not know yet another
 // may.
-func (t *told) absent() { t.answered, t.known, t.unknown, t.unread = false, false, true, false }
+func (t *pullState) absent() { t.answered, t.known, t.unknown, t.unread = false, false, true, false }
 
 // needed is what the server has said about something that is needed from now on: nothing.
-func (w *filters) needed() told {
-	w.news++
-	return told{since: w.news}
+func (w *filters) needed() pullState {
+	w.seq++
+	return pullState{since: w.seq}
 }
 
 // Groups are the security groups that ports here have, and their rules.
@@ -161,7 +161,7 @@ func (w *Groups) need(p *Port, groups []string) {
 		if g == nil {
 			g = &group{
 				id: id, rules: map[string]entry{}, conjunctions: map[Conjunction]uint8{}, ports: map[string]bool{},
-				segments: map[SegmentKey]int{}, told: w.needed(),
+				segments: map[SegmentKey]int{}, pullState: w.needed(),
 			}
 			w.groups[id] = g
 			if sg := w.recalled.groups[id]; sg != nil {
@@ -178,9 +178,9 @@ func (w *Groups) need(p *Port, groups []string) {
 	p.needs = groups
 }
 
-// settle forgets groups that no port needs, the remote groups that only these referred to, and the members that
+// resolve forgets groups that no port needs, the remote groups that only these referred to, and the members that
 // are in no remote group any more.
-func (w *Groups) settle() {
+func (w *Groups) resolve() {
 	for id, g := range w.groups {
 		if len(g.ports) > 0 {
 			continue
@@ -193,7 +193,7 @@ func (w *Groups) settle() {
 		}
 		delete(w.groups, id)
 	}
-	w.members.settle()
+	w.members.resolve()
 }
 
 // Pulled takes the server's answer about security groups.
@@ -241,8 +241,8 @@ func (w *Groups) learnRule(r *neutron.SecurityGroupRule) {
 	if before, ok := g.rules[r.ID]; ok && before.rule.Revision > r.Revision {
 		return
 	}
-	w.news++
-	g.rules[r.ID] = entry{r, w.news}
+	w.seq++
+	g.rules[r.ID] = entry{r, w.seq}
 	w.groupOf[r.ID] = g.id
 	w.touchGroup(g)
 }
@@ -267,8 +267,8 @@ func (w *Groups) clearRules(g *group) {
 // touchGroup has a group worked out anew, and with it the ports that need it.
 func (w *common) touchGroup(g *group) { w.touchedGroups[g.id] = true }
 
-// settleGroup works out what follows from a group's rules.
-func (w *Groups) settleGroup(id string) {
+// resolveGroup works out what follows from a group's rules.
+func (w *Groups) resolveGroup(id string) {
 	g := w.groups[id]
 	if g == nil {
 		return
@@ -277,8 +277,8 @@ func (w *Groups) settleGroup(id string) {
 	all := normalise(g.rules, readAll)
 	unchanged := slices.EqualFunc(normal, g.normal, same)
 	samePorts := slices.EqualFunc(all, g.all, same)
-	if state := (told{known: g.known, unknown: g.unknown, unread: g.unread}); !unchanged || !samePorts || state != g.settled {
-		g.settled = state
+	if state := (pullState{known: g.known, unknown: g.unknown, unread: g.unread}); !unchanged || !samePorts || state != g.resolved {
+		g.resolved = state
 		for port := range g.ports {
 			w.touched[port] = true
 		}
@@ -317,8 +317,8 @@ func (w *Groups) settleGroup(id string) {
 	g.normal, g.all, g.conjunctions = normal, all, after // last: if something above fails it is all done again
 }
 
-// doubtFilters has everything that filters need asked for again.
-func (w *filters) doubtFilters() {
+// markFiltersStale has everything that filters need asked for again.
+func (w *filters) markFiltersStale() {
 	for _, g := range w.groups {
 		g.answered = false
 	}

@@ -74,7 +74,7 @@ func TestAnyOrderOfNewsGivesTheSameFilters(t *testing.T) {
 					})
 				}
 			case 4:
-				w.Settle()
+				w.Resolve()
 				for _, item := range w.MissingItems() {
 					if r.IntN(4) == 0 {
 						continue // no answer
@@ -98,7 +98,7 @@ func TestAnyOrderOfNewsGivesTheSameFilters(t *testing.T) {
 					deliver()
 				}
 				mail = mail[n:]
-				w.Settle()
+				w.Resolve()
 			}
 		}
 		for _, deliver := range mail {

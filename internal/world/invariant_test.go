@@ -117,7 +117,7 @@ func TestNothingThatIsReferredToIsMissing(t *testing.T) {
 				send(t, w, neutron.KindPort, neutron.Deleted, map[string]any{"id": id})
 			case 3:
 				w.Expire(time.Now().Add(time.Hour))
-				w.Doubt()
+				w.Resync()
 			case 4:
 				var found []neutron.Port
 				if r.IntN(2) == 0 {
@@ -152,7 +152,7 @@ func TestNothingThatIsReferredToIsMissing(t *testing.T) {
 					}
 				}
 			default:
-				w.Settle()
+				w.Resolve()
 			}
 			if broken := invariants(w); len(broken) > 0 {
 				t.Fatalf("seed %d, step %d, event %d: %q", seed, step, what, broken)

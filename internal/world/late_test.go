@@ -22,12 +22,12 @@ func replug(w *World) {
 		Seq: w.View.Seq() + 1, Kind: ovsdb.Update, Bridges: []ovsdb.Diff[ovsdb.Bridge]{{Old: br, New: &empty}},
 		Ports: []ovsdb.Diff[ovsdb.Port]{{Old: p}}, Interfaces: []ovsdb.Diff[ovsdb.Interface]{{Old: i}},
 	})
-	w.Settle()
+	w.Resolve()
 	w.Switch(&ovsdb.Batch{
 		Seq: w.View.Seq() + 1, Kind: ovsdb.Update, Bridges: []ovsdb.Diff[ovsdb.Bridge]{{Old: &empty, New: br}},
 		Ports: []ovsdb.Diff[ovsdb.Port]{{New: p}}, Interfaces: []ovsdb.Diff[ovsdb.Interface]{{New: i}},
 	})
-	w.Settle()
+	w.Resolve()
 }
 
 // What a port was before it was deleted may be told late, when no tombstone is left of it: the server has the last word.
@@ -46,7 +46,7 @@ func TestTheServerHasTheLastWordAboutAPort(t *testing.T) {
 		if err := w.Push(&neutron.Push{Kind: neutron.KindPort, Event: neutron.Updated, Objects: []neutron.Primitive{{Name: "Port", Data: data}}}, time.Unix(0, 0)); err != nil {
 			t.Fatal(err)
 		}
-		w.Settle()
+		w.Resolve()
 		if got := w.Port("p1").Wiring; got.State != Wired {
 			t.Fatalf("pushed, it is %s (%s)", got.State, got.Reason)
 		}
@@ -84,11 +84,11 @@ func TestTheServerHasTheLastWordAboutAPort(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := plugged("br-int", &one, ovsdb.Interface{})
 			late(w)
-			w.Settle()
+			w.Resolve()
 			if p := w.Port("p1"); !p.Answered {
 				unknown(w)
 			}
-			w.Settle()
+			w.Resolve()
 			if p := w.Port("p1"); p.Wiring.State != Dead || !p.Answered {
 				t.Errorf("the server does not know the port, and it is %s (%s), answered: %v", p.Wiring.State, p.Wiring.Reason, p.Answered)
 			}
@@ -123,13 +123,13 @@ func TestALateListBringsNoEndpointBack(t *testing.T) {
 		}, true},
 		"lists in the wrong order": {func(w *World) {
 			first := w.Now()
-			w.Doubt()
+			w.Resync()
 			w.Tunnels.Sync("vxlan", nil, w.Now())
 			w.Tunnels.Sync("vxlan", list, first)
 		}, false},
 		"lists in the right order, the first late": {func(w *World) {
 			first := w.Now()
-			w.Doubt()
+			w.Resync()
 			second := w.Now()
 			w.Tunnels.Sync("vxlan", list, first)
 			w.Tunnels.Sync("vxlan", nil, second)
@@ -137,10 +137,10 @@ func TestALateListBringsNoEndpointBack(t *testing.T) {
 		"gone from the first list, and in the second": {func(w *World) {
 			w.Tunnels.Up(e)
 			first := w.Now()
-			w.Doubt()
+			w.Resync()
 			second := w.Now()
 			w.Tunnels.Sync("vxlan", nil, first)
-			w.Doubt()
+			w.Resync()
 			w.Tunnels.Sync("vxlan", list, second)
 		}, true},
 		"asked for later": {func(w *World) {

@@ -33,7 +33,7 @@ func TestADeletedPortIsAskedAbout(t *testing.T) {
 			send(t, w, neutron.KindPort, neutron.Deleted, map[string]any{"id": "p1"})
 		},
 		"not in the answer": func(w *World) {
-			w.Doubt()
+			w.Resync()
 			w.Ports([]string{"p1"}, nil)
 		},
 	} {
@@ -93,12 +93,12 @@ func oneStation(t *testing.T) (w *World, endpoint netip.Addr, e neutron.FDBEntry
 	number, id := 1, 7
 	w = plugged("br-int", &number, ovsdb.Interface{})
 	w.Ports([]string{"p1"}, []neutron.Port{bound(nil)})
-	w.Settle()
+	w.Resolve()
 	endpoint, e = netip.MustParseAddr("10.0.0.2"), neutron.FDBEntry{MAC: neutron.MAC{2}, IP: netip.MustParseAddr("192.168.0.2")}
 	w.Tunnels.FDBAdd(&neutron.FDBAdd{Networks: map[string]neutron.FDBNetwork{"n1": {
 		NetworkType: "vxlan", SegmentationID: &id, Ports: map[netip.Addr][]neutron.FDBEntry{endpoint: {{IP: netip.IPv4Unspecified()}, e}},
 	}}})
-	w.Settle()
+	w.Resolve()
 	if s := w.Segments.All(); len(s) != 1 || s[0].StationCount() != 1 || len(w.Tunnels.WantedEndpoints()) != 1 {
 		t.Fatalf("knows %+v", s)
 	}
@@ -116,7 +116,7 @@ func TestNothingIsBehindAnEndpointThatWasTakenBack(t *testing.T) {
 	if s := w.Segments.All()[0]; s.StationCount() != 0 || len(w.Tunnels.WantedEndpoints()) != 0 {
 		t.Errorf("%d stations, wants %v", s.StationCount(), w.Tunnels.WantedEndpoints())
 	}
-	if len(w.Settle()) < 3 {
+	if len(w.Resolve()) < 3 {
 		t.Error("the segment, the station and the tunnel are not worked out again")
 	}
 }
@@ -140,7 +140,7 @@ func TestASegmentBeginsAgain(t *testing.T) {
 	number := 1
 	w := plugged("br-int", &number, ovsdb.Interface{})
 	w.Ports([]string{"p1"}, []neutron.Port{bound(nil)})
-	w.Settle()
+	w.Resolve()
 	if got := w.Segments.TakeBegun(); len(got) != 1 || len(w.Segments.TakeBegun()) != 0 {
 		t.Errorf("begun %v", got)
 	}

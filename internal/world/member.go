@@ -13,7 +13,7 @@ import (
 type remote struct {
 	id        string
 	addresses bool // an address group
-	told
+	pullState
 	revision int64 // of the address group
 	// peers counts for each address the members that have it.
 	peers        map[Peer]int
@@ -49,7 +49,7 @@ type Members struct {
 func (w *Members) use(c Conjunction, addresses bool) {
 	r := w.remotes[c.Remote]
 	if r == nil {
-		r = &remote{id: c.Remote, addresses: addresses, peers: map[Peer]int{}, conjunctions: map[Conjunction]bool{}, told: w.needed()}
+		r = &remote{id: c.Remote, addresses: addresses, peers: map[Peer]int{}, conjunctions: map[Conjunction]bool{}, pullState: w.needed()}
 		w.remotes[c.Remote] = r
 		w.recall(r)
 		for _, m := range w.byID {
@@ -72,8 +72,8 @@ func (w *Members) disuse(c Conjunction) {
 	w.ids.release(c)
 }
 
-// settle forgets remote groups to which nothing refers.
-func (w *Members) settle() {
+// resolve forgets remote groups to which nothing refers.
+func (w *Members) resolve() {
 	forgotten := false
 	for id, r := range w.remotes {
 		if len(r.conjunctions) > 0 {
@@ -194,9 +194,9 @@ func (w *Members) learn(n *neutron.Member) {
 		w.strangers.note(n.ID, n.Revision)
 		return
 	}
-	w.news++
+	w.seq++
 	groups := slices.Sorted(slices.Values(n.SecurityGroupIDs))
-	w.set(n.ID, &member{revision: n.Revision, groups: slices.Compact(groups), peers: peersOf(n), seen: w.news})
+	w.set(n.ID, &member{revision: n.Revision, groups: slices.Compact(groups), peers: peersOf(n), seen: w.seq})
 }
 
 func (w *Members) drop(id string) {

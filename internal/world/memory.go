@@ -141,10 +141,10 @@ func (w *World) Recall(m *Memory) {
 func (w *World) Confirmed() {
 	w.recalled = recalled{}
 	for _, s := range w.Segments.byKey {
-		if !s.fdb.told {
+		if !s.fdb.received {
 			continue
 		}
-		for e := range s.fdb.doubted {
+		for e := range s.fdb.stale {
 			s.fdb.remove(e.endpoint, e.entry)
 			w.markEntry(s, e.endpoint, e.entry)
 		}
@@ -163,7 +163,7 @@ func (w *Segments) recall(s *Segment) {
 		w.markEntry(s, e.Endpoint, e.Entry)
 	}
 	s.fdb.known = true
-	s.fdb.doubt()
+	s.fdb.markStale()
 }
 
 func (w *Members) recall(r *remote) {

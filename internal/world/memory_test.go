@@ -15,13 +15,13 @@ func TestStationsAreForgottenWithoutL2Population(t *testing.T) {
 	one, id := 1, 7
 	before := plugged("br-int", &one, ovsdb.Interface{})
 	before.Ports([]string{"p1"}, []neutron.Port{bound(nil)})
-	before.Settle()
+	before.Resolve()
 	before.Tunnels.FDBAdd(&neutron.FDBAdd{Networks: map[string]neutron.FDBNetwork{"n1": {
 		NetworkType: "vxlan", SegmentationID: &id, Ports: map[netip.Addr][]neutron.FDBEntry{
 			netip.MustParseAddr("10.0.0.2"): {{IP: netip.IPv4Unspecified()}, {MAC: neutron.MAC{2}, IP: netip.MustParseAddr("192.168.0.2")}},
 		},
 	}}})
-	before.Settle()
+	before.Resolve()
 	m := before.Memory()
 	for l2pop, want := range map[bool]int{true: 1, false: 0} {
 		cfg := config()
@@ -30,7 +30,7 @@ func TestStationsAreForgottenWithoutL2Population(t *testing.T) {
 		w.Recall(m)
 		pluggedInto(w, "br-int", &one, ovsdb.Interface{})
 		w.Ports([]string{"p1"}, []neutron.Port{bound(nil)})
-		w.Settle()
+		w.Resolve()
 		if got := w.Segments.All(); len(got) != 1 || got[0].StationCount() != want {
 			t.Errorf("with L2 population %v: %d segments, want one with %d stations: %+v", l2pop, len(got), want, got)
 		}

@@ -40,7 +40,7 @@ func TestWhichInterfaceIsThePort(t *testing.T) {
 			}
 			b.Bridges = []ovsdb.Diff[ovsdb.Bridge]{{New: br}}
 			w.Switch(b)
-			w.Settle()
+			w.Resolve()
 			if got := w.Port("p1").VIF; got.Name != c.want || got.OFPort > 10 {
 				t.Fatalf("%v: %+v, want %s", c.rows, got, c.want)
 			}
@@ -65,7 +65,7 @@ func TestMigrationEnds(t *testing.T) {
 	step := func(name string, p neutron.Port, want State) {
 		t.Helper()
 		w.Ports([]string{"p1"}, []neutron.Port{p})
-		w.Settle()
+		w.Resolve()
 		if got := w.Port("p1").Wiring; got.State != want {
 			t.Errorf("%s: %s (%s), want %s", name, got.State, got.Reason, want)
 		}
@@ -94,12 +94,12 @@ func TestNumbersThatOthersUse(t *testing.T) {
 	one := 1
 	w := plugged("br-int", &one, ovsdb.Interface{})
 	w.Ports([]string{"p1"}, []neutron.Port{bound(nil)})
-	w.Settle()
+	w.Resolve()
 	id := 7
 	w.Tunnels.FDBAdd(&neutron.FDBAdd{Networks: map[string]neutron.FDBNetwork{"n1": {NetworkType: "vxlan", SegmentationID: &id, Ports: map[netip.Addr][]neutron.FDBEntry{
 		netip.MustParseAddr("10.0.0.2"): {{IP: netip.IPv4Unspecified()}, {MAC: neutron.MAC{2}, IP: netip.MustParseAddr("192.168.0.2")}},
 	}}}})
-	w.Settle()
+	w.Resolve()
 	seq := uint64(1)
 	number := func(name string, n int) string {
 		seq++
@@ -108,7 +108,7 @@ func TestNumbersThatOthersUse(t *testing.T) {
 			d.Old = old
 		}
 		w.Switch(&ovsdb.Batch{Seq: seq, Kind: ovsdb.Update, Interfaces: []ovsdb.Diff[ovsdb.Interface]{d}})
-		return names(w.Settle())
+		return names(w.Resolve())
 	}
 	for n := 5; n < 7; n++ {
 		for name, want := range map[string]string{
@@ -133,14 +133,14 @@ func TestNumbersThatOthersUse(t *testing.T) {
 	w.Ports([]string{"p1"}, []neutron.Port{bound(func(p *neutron.Port) {
 		p.Revision, p.BindingLevels[0].Segment.Value.NetworkType, p.BindingLevels[0].Segment.Value.PhysicalNetwork = 9, "vlan", "physnet1"
 	})})
-	if got := names(w.Settle()); got != "port p1" {
+	if got := names(w.Resolve()); got != "port p1" {
 		t.Logf("the segment keeps its key: %s", got)
 	}
 	w2 := plugged("br-int", &one, ovsdb.Interface{})
 	w2.Ports([]string{"p1"}, []neutron.Port{bound(func(p *neutron.Port) {
 		p.BindingLevels[0].Segment.Value.NetworkType, p.BindingLevels[0].Segment.Value.PhysicalNetwork = "vlan", "physnet1"
 	})})
-	if got := names(w2.Settle()); got != "port p1; segment n1/7" {
+	if got := names(w2.Resolve()); got != "port p1; segment n1/7" {
 		t.Errorf("a new segment: %s", got)
 	}
 	w = w2
@@ -154,16 +154,16 @@ func TestUnplugged(t *testing.T) {
 	one := 1
 	w := plugged("br-int", &one, ovsdb.Interface{})
 	w.Ports([]string{"p1"}, []neutron.Port{bound(nil)})
-	w.Settle()
+	w.Resolve()
 	old := w.View.InterfaceByName("tap1")
 	w.Switch(&ovsdb.Batch{Seq: 2, Kind: ovsdb.Update, Interfaces: []ovsdb.Diff[ovsdb.Interface]{{Old: old}}})
-	if got := names(w.Settle()); got != "port p1; segment n1/7" || w.Port("p1") != nil || len(w.Segments.byKey)+len(w.Segments.vlans.of)+len(w.Segments.vlans.used)+len(w.vifs.rows)+len(w.vifs.of) != 0 {
+	if got := names(w.Resolve()); got != "port p1; segment n1/7" || w.Port("p1") != nil || len(w.Segments.byKey)+len(w.Segments.vlans.of)+len(w.Segments.vlans.used)+len(w.vifs.rows)+len(w.vifs.of) != 0 {
 		t.Errorf("%s; %v", got, w.Segments.vlans)
 	}
 	// Plugged in again in one batch with being plugged out, it keeps its VLAN.
 	w = plugged("br-int", &one, ovsdb.Interface{})
 	w.Ports([]string{"p1"}, []neutron.Port{bound(nil)})
-	w.Settle()
+	w.Resolve()
 	old = w.View.InterfaceByName("tap1")
 	again := *old
 	again.UUID, again.OFPort = "again", new(4)
@@ -173,7 +173,7 @@ func TestUnplugged(t *testing.T) {
 	w.Switch(&ovsdb.Batch{
 		Seq: 2, Kind: ovsdb.Update, Interfaces: []ovsdb.Diff[ovsdb.Interface]{{Old: old}, {New: &again}}, Ports: []ovsdb.Diff[ovsdb.Port]{{Old: &before, New: &port}},
 	})
-	if got := names(w.Settle()); got != "port p1" || w.Port("p1").VIF.OFPort != 4 || w.Port("p1").Wiring.VLAN != 1 || len(w.vifs.of["p1"]) != 1 {
+	if got := names(w.Resolve()); got != "port p1" || w.Port("p1").VIF.OFPort != 4 || w.Port("p1").Wiring.VLAN != 1 || len(w.vifs.of["p1"]) != 1 {
 		t.Errorf("%s; %+v", got, w.Port("p1"))
 	}
 }
@@ -216,9 +216,9 @@ func TestKeptVLANs(t *testing.T) {
 				UUID: "i", Name: "tap1", OFPort: &one, ExternalIDs: map[string]string{"iface-id": "p1", "attached-mac": "fa:16:3e:00:00:01"},
 			}}},
 		})
-		w.Settle()
+		w.Resolve()
 		w.Ports([]string{"p1"}, []neutron.Port{bound(nil)})
-		w.Settle()
+		w.Resolve()
 		if got := w.Port("p1").Wiring.VLAN; got != want {
 			t.Errorf("tag %d: VLAN %d, want %d", tag, got, want)
 		}
@@ -232,7 +232,7 @@ func TestWhatIsShown(t *testing.T) {
 		t.Errorf("%d ports, %d items", ports, items)
 	}
 	w.Ports([]string{"p1", "p2"}, []neutron.Port{grouped(1, 1, "g"), grouped(2, 1, "g", "h")})
-	w.Settle()
+	w.Resolve()
 	if ports, items := w.Unspoken(); ports != 0 || items != 2 {
 		t.Errorf("%d ports, %d items", ports, items)
 	}

@@ -24,7 +24,7 @@ type Port struct {
 	Details *neutron.Port
 	// Answered: the server has answered, and nothing has happened since that would make the answer old.
 	Answered bool
-	// Wiring is what follows; [World.Settle] works it out.
+	// Wiring is what follows; [World.Resolve] works it out.
 	Wiring Wiring
 	// Groups are the security groups in force on it, sorted. They lag behind the details while the server is asked about a
 	// group: what was in force stays so.
@@ -33,7 +33,7 @@ type Port struct {
 	// since is when it was plugged in, or when the question left that was answered last: an answer to an earlier one does not count.
 	// heard is when the details came. See World.news.
 	since, heard uint64
-	doubted      uint64 // when news about it were missed last
+	staleSince   uint64 // when messages about it may have been lost last
 
 	unknown bool // the server's last answer was that it does not know the port
 	moved   bool // its binding was active on this host, and is now on another
@@ -180,8 +180,8 @@ func (w *World) decidePort(id string) {
 		return
 	}
 	if p == nil {
-		w.news++
-		p = &Port{ID: id, Details: w.recalled.ports[id], since: w.news}
+		w.seq++
+		p = &Port{ID: id, Details: w.recalled.ports[id], since: w.seq}
 		w.ports[id] = p
 	}
 	if here == nil || p.VIF != nil && p.VIF.Interface != here.Interface {
@@ -271,7 +271,7 @@ func (w *World) Missing() []string {
 func (p *Port) Since() uint64 { return p.since }
 
 // Ports takes the server's answer to a question about the given ports that was asked right now. See [World.PortsAsked].
-func (w *World) Ports(asked []string, found []neutron.Port) { w.PortsAsked(w.news, asked, found) }
+func (w *World) Ports(asked []string, found []neutron.Port) { w.PortsAsked(w.seq, asked, found) }
 
 // PortsAsked takes the server's answer to a question about the given ports, that was asked at a moment. A port that was asked for
 // and is not among the answers is one that the server does not know. A port that was plugged in anew since waits for the answer to a
@@ -288,7 +288,7 @@ func (w *World) PortsAsked(at uint64, asked []string, found []neutron.Port) {
 	for _, id := range asked {
 		if p := w.ports[id]; p != nil && p.since <= at {
 			// An answer from before news were missed counts, but may be too old: the port is asked about again.
-			p.since, p.Answered = at, at >= p.doubted
+			p.since, p.Answered = at, at >= p.staleSince
 			if !slices.ContainsFunc(found, func(d neutron.Port) bool { return d.ID == id }) {
 				if p.heard <= at {
 					p.lose() // deleted while nobody listened
@@ -303,7 +303,7 @@ func (w *World) PortsAsked(at uint64, asked []string, found []neutron.Port) {
 }
 
 // lose takes that the server has no such port any more. A port without details is not wired from that moment on: other events may ask
-// about it before [World.Settle] has worked out the rest, for which the segment stays.
+// about it before [World.Resolve] has worked out the rest, for which the segment stays.
 func (p *Port) lose() {
 	p.Details = nil
 	if p.Wiring.State == Wired || p.Wiring.State == Down {
@@ -311,10 +311,10 @@ func (p *Port) lose() {
 	}
 }
 
-// doubt has a port asked about again.
-func (w *World) doubt(p *Port) {
-	w.news++
-	p.Answered, p.doubted = false, w.news
+// markStale has a port asked about again.
+func (w *World) markStale(p *Port) {
+	w.seq++
+	p.Answered, p.staleSince = false, w.seq
 }
 
 // learn takes what the server says about a port, unless something newer is known. Equal revisions are taken: the server
@@ -337,8 +337,8 @@ func (w *World) learn(d *neutron.Port) {
 	if !p.Answered || moved != p.moved || !confirms(d, p.Details) {
 		w.touched[d.ID] = true
 	}
-	w.news++
-	p.Details, p.moved, p.unknown, p.heard = d, moved, false, w.news
+	w.seq++
+	p.Details, p.moved, p.unknown, p.heard = d, moved, false, w.seq
 }
 
 // confirms says whether the server tells no more than that a port, known before, is up. Every port that is reported comes
@@ -367,15 +367,15 @@ func (w *common) leftBehind(p *neutron.Port) bool {
 	})
 }
 
-// Doubt says that news may have been missed: every port, and what its filters need, is asked about again. What is known stays in force meanwhile.
-func (w *World) Doubt() {
-	w.news++
-	w.doubted = w.news
+// Resync marks everything as stale, since messages may have been lost: every port, and what its filters need, is asked about again. What is known stays in force meanwhile.
+func (w *World) Resync() {
+	w.seq++
+	w.staleSince = w.seq
 	for _, p := range w.ports {
-		w.doubt(p)
+		w.markStale(p)
 	}
-	w.doubtFilters()
+	w.markFiltersStale()
 	for _, s := range w.Segments.byKey {
-		s.fdb.doubt()
+		s.fdb.markStale()
 	}
 }

@@ -23,7 +23,7 @@ func (w *World) Push(push *neutron.Push, now time.Time) error {
 			err = fmt.Errorf("%s %s: taking it failed", push.Kind, push.Event)
 		}
 		if err != nil {
-			w.doubtMentioned(push.Kind, o.Data)
+			w.markMentionedStale(push.Kind, o.Data)
 			errs = append(errs, err)
 		}
 	}
@@ -59,7 +59,7 @@ func (w *World) pushPort(o neutron.Primitive, event neutron.Event, now time.Time
 			return err
 		}
 		if p := w.ports[d.ID]; p != nil && p.unknown {
-			w.doubt(p) // it came to be, or what it was before it was deleted is told late: only the server knows
+			w.markStale(p) // it came to be, or what it was before it was deleted is told late: only the server knows
 		}
 		if w.learn(d); w.ports[d.ID] != nil || w.Members.byID[d.ID] != nil {
 			w.concerned = append(w.concerned, d.ID)
@@ -183,7 +183,7 @@ func (w *World) pushNetwork(o neutron.Primitive, event neutron.Event) error {
 		}
 		w.concerned = append(w.concerned, n.ID)
 		for id := range s.ports {
-			w.doubt(w.ports[id])
+			w.markStale(w.ports[id])
 		}
 	}
 	return nil

@@ -166,8 +166,8 @@ func (w *Segments) leave(p *Port) {
 	}
 }
 
-// settle gives back the VLANs of segments without ports.
-func (w *Segments) settle() {
+// resolve gives back the VLANs of segments without ports.
+func (w *Segments) resolve() {
 	for key, s := range w.byKey {
 		if len(s.ports) > 0 {
 			continue

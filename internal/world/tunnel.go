@@ -22,16 +22,16 @@ type Tunnels struct {
 func (w *Tunnels) Up(e Endpoint) {
 	w.setEndpoint(e, true)
 	if _, known := w.endpoints[e]; known {
-		w.news++
-		w.endpoints[e] = w.news
+		w.seq++
+		w.endpoints[e] = w.seq
 	}
 }
 
 // Gone takes it back, and with it what was announced behind it. A list of endpoints that was asked for before may still have it.
 func (w *Tunnels) Gone(e Endpoint) {
 	w.setEndpoint(e, false)
-	w.news++
-	w.withdrawn[e] = w.news
+	w.seq++
+	w.withdrawn[e] = w.seq
 	if !w.Config.L2Population {
 		return
 	}
@@ -79,7 +79,7 @@ func (w *Tunnels) Sync(tunnelType string, endpoints []netip.Addr, asked uint64) 
 // Listed says whether the server has told all endpoints of a type, and nothing was missed since.
 func (w *Tunnels) Listed(tunnelType string) bool {
 	asked, ok := w.listed[tunnelType]
-	return ok && asked >= w.doubted
+	return ok && asked >= w.staleSince
 }
 
 func (w *Tunnels) setEndpoint(e Endpoint, up bool) {
@@ -88,8 +88,8 @@ func (w *Tunnels) setEndpoint(e Endpoint, up bool) {
 		return
 	}
 	if up {
-		w.news++
-		w.endpoints[e] = w.news
+		w.seq++
+		w.endpoints[e] = w.seq
 		delete(w.withdrawn, e)
 	} else {
 		delete(w.endpoints, e)

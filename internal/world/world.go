@@ -87,9 +87,9 @@ type common struct {
 
 	ports   map[string]*Port     // by id: plugged in here, or still to be reported gone
 	deleted map[string]time.Time // tombstones, by id
-	// news counts what was heard and asked, so that an answer can be told from what came after the question.
-	news        uint64
-	doubted     uint64              // when news were missed last
+	// seq counts what was heard and asked, so that an answer can be told from what came after the question.
+	seq         uint64
+	staleSince  uint64              // when messages may have been lost last
 	recalled    recalled            // from an earlier run
 	concerned   []string            // see Concerned
 	closed      bool                // see Closed
@@ -170,28 +170,28 @@ func (w *common) markTunnel(e Endpoint) {
 	w.mark(KindTunnel, e.String())
 }
 
-// Settle works out what follows from the news and returns the objects that may have changed, in a stable order: bridges,
+// Resolve works out what follows from the news and returns the objects that may have changed, in a stable order: bridges,
 // ports, segments, tunnels, stations, peers, interfaces. An object that is gone is returned too; it compiles to nothing.
-func (w *World) Settle() []Object {
+func (w *World) Resolve() []Object {
 	// A port may bring in a group about which something is remembered, and a group changes its ports.
 	for len(w.touchedGroups)+len(w.touched) > 0 {
 		for _, id := range take(&w.touchedGroups) {
-			w.contain(Object{KindGroup, id}, func() { w.Groups.settleGroup(id) })
+			w.contain(Object{KindGroup, id}, func() { w.Groups.resolveGroup(id) })
 		}
 		for _, id := range take(&w.touched) {
 			w.settlePort(id)
 		}
 	}
-	w.Segments.settle()
-	w.Groups.settle()
+	w.Segments.resolve()
+	w.Groups.resolve()
 	out := slices.AppendSeq(make([]Object, 0, len(w.dirty)), maps.Keys(w.dirty)) // may be many
 	slices.SortFunc(out, Object.Compare)
 	clear(w.dirty)
 	return out
 }
 
-// Unsettled says whether there are news that Settle has not worked out yet.
-func (w *common) Unsettled() bool { return len(w.dirty)+len(w.touched)+len(w.touchedGroups) > 0 }
+// HasChanges returns whether there is something that Resolve has not worked out yet.
+func (w *common) HasChanges() bool { return len(w.dirty)+len(w.touched)+len(w.touchedGroups) > 0 }
 
 // take empties a set and returns what was in it, sorted: the first port of a network gets the first local VLAN.
 func take(set *map[string]bool) []string {
@@ -203,7 +203,7 @@ func take(set *map[string]bool) []string {
 // Everything names all objects there are, for a compile from nothing.
 func (w *World) Everything() []Object {
 	w.everything()
-	return w.Settle()
+	return w.Resolve()
 }
 
 func (w *World) everything() {
@@ -259,10 +259,10 @@ func (w *common) OFPort(name string) uint32 {
 }
 
 // Now stands for this moment, for [Tunnels.Sync], [World.PortsAsked] and [Item].
-func (w *common) Now() uint64 { return w.news }
+func (w *common) Now() uint64 { return w.seq }
 
 // Missed returns when news were missed last.
-func (w *common) Missed() uint64 { return w.doubted }
+func (w *common) Missed() uint64 { return w.staleSince }
 
 // Expire forgets what is too old to matter.
 func (w *common) Expire(now time.Time) {

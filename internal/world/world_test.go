@@ -64,7 +64,7 @@ func pluggedInto(w *World, bridge string, ofport *int, iface ovsdb.Interface) *W
 		Ports:      []ovsdb.Diff[ovsdb.Port]{{New: &ovsdb.Port{UUID: "p", Name: "tap1", Interfaces: []ovsdb.UUID{"i"}}}},
 		Interfaces: []ovsdb.Diff[ovsdb.Interface]{{New: &iface}},
 	})
-	w.Settle()
+	w.Resolve()
 	return w
 }
 
@@ -136,7 +136,7 @@ func TestDecisions(t *testing.T) {
 		if c.answer != nil {
 			w.Ports([]string{"p1"}, c.answer)
 		}
-		w.Settle()
+		w.Resolve()
 		got := w.Port("p1").Wiring
 		if got.State != c.state || !strings.Contains(got.Reason, c.reason) {
 			t.Errorf("%s: %s (%s), want %s (%s)", c.name, got.State, got.Reason, c.state, c.reason)
@@ -148,14 +148,14 @@ func TestLateNewsDoNotBringADeletedPortBack(t *testing.T) {
 	one := 1
 	w := plugged("br-int", &one, ovsdb.Interface{})
 	w.Ports([]string{"p1"}, []neutron.Port{bound(nil)})
-	w.Settle()
+	w.Resolve()
 	now := time.Unix(1000, 0)
 	gone := &neutron.Push{Kind: neutron.KindPort, Event: neutron.Deleted, Objects: []neutron.Primitive{{Name: "Port", Data: []byte(`{"id":"p1"}`)}}}
 	if err := w.Push(gone, now); err != nil {
 		t.Fatal(err)
 	}
 	w.Ports([]string{"p1"}, []neutron.Port{bound(nil)}) // an answer that was on its way
-	w.Settle()
+	w.Resolve()
 	if got := w.Port("p1").Wiring; got.State != Dead || !strings.Contains(got.Reason, "deleted") {
 		t.Errorf("%s (%s)", got.State, got.Reason)
 	}
@@ -170,7 +170,7 @@ func TestOlderRevisionsAreIgnored(t *testing.T) {
 	w := plugged("br-int", &one, ovsdb.Interface{})
 	w.Ports([]string{"p1"}, []neutron.Port{bound(nil)})
 	w.Ports([]string{"p1"}, []neutron.Port{bound(func(p *neutron.Port) { p.Revision, p.AdminStateUp = 4, false })})
-	w.Settle()
+	w.Resolve()
 	if got := w.Port("p1").Wiring; got.State != Wired {
 		t.Errorf("%s (%s)", got.State, got.Reason)
 	}
@@ -190,10 +190,10 @@ func TestConfirmationsCostNothing(t *testing.T) {
 	} {
 		w := plugged("br-int", &one, ovsdb.Interface{})
 		w.Ports(w.Missing(), []neutron.Port{bound(nil)})
-		w.Settle()
+		w.Resolve()
 		later := bound(func(p *neutron.Port) { p.Revision++; c.change(p) })
 		w.learn(&later)
-		if got := w.Settle(); len(got) > 0 != c.settled {
+		if got := w.Resolve(); len(got) > 0 != c.settled {
 			t.Errorf("%s: settled %v", c.name, got)
 		}
 		if got := w.Port("p1").Details; got.Status != later.Status || got.Revision != later.Revision {
@@ -206,7 +206,7 @@ func TestForeignPortsCostNoMemory(t *testing.T) {
 	one := 1
 	w := plugged("br-int", &one, ovsdb.Interface{})
 	push := &neutron.Push{Kind: neutron.KindPort, Event: neutron.Updated, Objects: []neutron.Primitive{{Name: "Port", Data: []byte(`{"id":"other","mac_address":"x"}`)}}}
-	if err := w.Push(push, time.Now()); err != nil || len(w.ports) != 1 || len(w.Settle()) != 0 {
+	if err := w.Push(push, time.Now()); err != nil || len(w.ports) != 1 || len(w.Resolve()) != 0 {
 		t.Errorf("%v, %d ports", err, len(w.ports))
 	}
 }
@@ -240,9 +240,9 @@ func TestLocalVLANsAreReadBack(t *testing.T) {
 			batch.Ports = append(batch.Ports, ovsdb.Diff[ovsdb.Port]{New: c.other})
 		}
 		w.Switch(batch)
-		w.Settle()
+		w.Resolve()
 		w.Ports([]string{"p1"}, []neutron.Port{bound(nil)})
-		w.Settle()
+		w.Resolve()
 		if got := w.Port("p1").Wiring; got.VLAN != c.want {
 			t.Errorf("tag %d: VLAN %d, want %d", c.tag, got.VLAN, c.want)
 		}
@@ -253,7 +253,7 @@ func TestChangedSegmentationIsAskedFor(t *testing.T) {
 	one := 1
 	w := plugged("br-int", &one, ovsdb.Interface{})
 	w.Ports([]string{"p1"}, []neutron.Port{bound(nil)})
-	w.Settle()
+	w.Resolve()
 	push := func(id int) *neutron.Push {
 		data := []byte(`{"id":"n1","segments":[{"versioned_object.data":{"network_type":"vxlan","segmentation_id":` + map[int]string{7: "7", 8: "8"}[id] + `}}]}`)
 		return &neutron.Push{Kind: neutron.KindNetwork, Event: neutron.Updated, Objects: []neutron.Primitive{{Name: "Network", Data: data}}}
@@ -309,7 +309,7 @@ func TestTunnelKeepsItsName(t *testing.T) {
 		w := New(cfg)
 		w.NewerTunnelNames = c.since25
 		w.Tunnels.Up(endpoint("vxlan/2001:db8::1"))
-		w.Settle()
+		w.Resolve()
 		b := &ovsdb.Batch{Seq: 1, Kind: ovsdb.Initial}
 		for name, ofport := range c.have {
 			b.Interfaces = append(b.Interfaces, ovsdb.Diff[ovsdb.Interface]{New: &ovsdb.Interface{UUID: ovsdb.UUID("i-" + name), Name: name, OFPort: ofport}})
@@ -321,7 +321,7 @@ func TestTunnelKeepsItsName(t *testing.T) {
 		if got := w.TunnelName(endpoint("vxlan/172.16.100.51")); c.andOnIPv4 != "" && got != c.andOnIPv4 {
 			t.Errorf("%s: %s, want %s", c.what, got, c.andOnIPv4)
 		}
-		if marked := w.Settle(); c.have[c.want] != nil && !slices.Contains(marked, Object{KindTunnel, "vxlan/2001:db8::1"}) {
+		if marked := w.Resolve(); c.have[c.want] != nil && !slices.Contains(marked, Object{KindTunnel, "vxlan/2001:db8::1"}) {
 			t.Errorf("%s: the tunnel is not looked at again: %v", c.what, marked)
 		}
 	}

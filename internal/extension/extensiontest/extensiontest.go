@@ -89,7 +89,7 @@ func (h *host) Tell(words []string) {
 		p := bound(words[1])
 		h.check(json.Unmarshal([]byte(words[2]), &p))
 		h.ports[p.ID] = p
-		h.w.Doubt() // so that it is pulled again
+		h.w.Resync() // so that it is pulled again
 	case "plug":
 		ids := map[string]string{"iface-id": words[1], "attached-mac": "fa:16:3e:00:00:01"}
 		for _, pair := range words[2:] {
@@ -118,7 +118,7 @@ func (h *host) Tell(words []string) {
 	default:
 		h.t.Fatalf("unknown command %q", words)
 	}
-	h.settle()
+	h.resolve()
 }
 
 // Ask implements script.Player.
@@ -164,10 +164,10 @@ func (h *host) compile(objects []world.Object) {
 	}
 }
 
-// settle takes the agent's steps until nothing changes any more.
-func (h *host) settle() {
+// resolve takes the agent's steps until nothing changes any more.
+func (h *host) resolve() {
 	for range 100 {
-		changed := h.set.Resolve(h.w.Settle())
+		changed := h.set.Resolve(h.w.Resolve())
 		h.compile(changed)
 		if pulled := h.pull(); !h.write() && !pulled && len(changed) == 0 {
 			return
@@ -202,8 +202,8 @@ func (h *host) pull() bool {
 	missing := h.w.Missing()
 	ports := make([]neutron.Port, len(missing))
 	for i, id := range missing {
-		p, told := h.ports[id]
-		if ports[i] = p; !told {
+		p, known := h.ports[id]
+		if ports[i] = p; !known {
 			ports[i] = bound(id)
 		}
 	}

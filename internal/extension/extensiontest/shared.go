@@ -24,11 +24,7 @@ type Failer interface {
 // Unwritten is a transaction with the rows of one object that are not as wanted, or nil. One by one: each sees what the others did.
 func Unwritten(v *ovsdb.View, wants map[world.Object]pipeline.Want) *ovsdb.Tx {
 	for _, o := range slices.SortedFunc(maps.Keys(wants), world.Object.Compare) {
-		tx := ovsdb.NewTx(v)
-		for _, r := range slices.Concat(wants[o].Rows, wants[o].After) {
-			r.Add(tx, v)
-		}
-		if tx.Len() > 0 {
+		if tx := ovsdb.DiffRows(v, slices.Concat(wants[o].Rows, wants[o].After)...); tx.Len() > 0 {
 			return tx
 		}
 	}
