@@ -58,6 +58,7 @@ var mayImport = map[string][]string{
 	"internal/qos": {
 		"internal/extension", "internal/world", "internal/pipeline", "internal/neutron", "internal/ovsdb", "openflow",
 	},
+	"internal/dhcp":  {"internal/extension", "internal/world", "internal/pipeline", "internal/neutron", "openflow"},
 	"internal/trunk": {"internal/extension", "internal/world", "internal/pipeline", "internal/neutron", "internal/ovsdb"},
 	"internal/repo":  {},
 	"internal/effect": {
