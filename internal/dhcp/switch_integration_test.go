@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -155,7 +154,7 @@ func (b *bench) start() {
 	sim := region.New(region.Config{})
 	base, _ := neutron.ParseMAC("fa:16:3e:00:00:00")
 	a, err := agent.New(agent.Config{
-		Host: "hv1", ReportInterval: 30 * time.Second, PortsPerReport: 20, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Snapshot: b.snapshot,
+		Host: "hv1", ReportInterval: 30 * time.Second, PortsPerReport: 20, Log: slog.New(slog.DiscardHandler), Snapshot: b.snapshot,
 		Link: runner.Supervised(func(ctx context.Context, bridge string) (*openflow.Conn, error) {
 			return openflow.Dial(ctx, "unix:"+b.sw.MgmtSocket(bridge), openflow.Config{})
 		}),
