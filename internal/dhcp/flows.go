@@ -16,8 +16,9 @@ const (
 	etherIPv4 = 0x0800
 	etherIPv6 = 0x86dd
 
-	// above is above the flow of the transient table that sends packets of a port to its filters, which is 100. The Python agent has the same.
-	above = 101
+	// above is above the flow of the transient table that sends packets of a port to its filters, which is 100, and above those of the dhcp extension
+	// of a Python agent that ran before, which are 101 and take DHCP of all ports until they are pruned.
+	above = 102
 )
 
 // servers is the group of all servers and relays of a link.
