@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/agent"
+	"github.com/patchbay-sdn/patchbay/internal/conntrack"
 	"github.com/patchbay-sdn/patchbay/internal/dhcp"
 	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/inspect"
@@ -124,14 +125,15 @@ func portOf(id string) map[string]any {
 type bench struct {
 	*testing.T
 	sw       *vswitch.Switch
+	filter   bool // with the openvswitch firewall, else without one
 	away     atomic.Bool
 	snapshot string
 	agent    *agent.Agent
 	stop     func()
 }
 
-func newBench(t *testing.T) *bench {
-	b := &bench{T: t, sw: vswitch.New(t), snapshot: filepath.Join(t.TempDir(), "snapshot")}
+func newBench(t *testing.T, filter bool) *bench {
+	b := &bench{T: t, sw: vswitch.New(t), filter: filter, snapshot: filepath.Join(t.TempDir(), "snapshot")}
 	b.vsctl("add-br", "br-int", "--", "set", "Bridge", "br-int", "datapath_type=netdev", "fail_mode=secure")
 	b.start()
 	t.Cleanup(func() { b.stop() })
@@ -158,7 +160,8 @@ func (b *bench) start() {
 		Link: runner.Supervised(func(ctx context.Context, bridge string) (*openflow.Conn, error) {
 			return openflow.Dial(ctx, "unix:"+b.sw.MgmtSocket(bridge), openflow.Config{})
 		}),
-		World:      world.Config{Host: "hv1", IntegrationBridge: "br-int", AntiSpoof: true},
+		World:      world.Config{Host: "hv1", IntegrationBridge: "br-int", AntiSpoof: !b.filter, FilterTables: b.filter, Filter: b.filter, FailClosed: b.filter},
+		Conntrack:  untracked{},
 		Settings:   pipeline.Settings{DatapathType: "netdev", MACTableSize: 50000, Controller: "tcp:127.0.0.1:6633", InactivityProbe: 10000},
 		Extensions: []extension.New{dhcp.New(dhcp.Config{IPv6: true, MAC: base, Domain: "openstacklocal", Lease: time.Hour})},
 		Notifier:   observe.NewNotifier(func(string) string { return "" }, 1),
@@ -179,6 +182,18 @@ func (b *bench) start() {
 		}
 		sim.Close()
 	})
+}
+
+// untracked is connection tracking that has nothing to release.
+type untracked struct{}
+
+func (untracked) FlushZone(context.Context, uint16) error { return nil }
+func (untracked) Marked(context.Context, uint16) ([]conntrack.Connection, error) {
+	return nil, nil
+}
+
+func (untracked) Release(context.Context, uint16, []conntrack.Connection) (int, error) {
+	return 0, nil
 }
 
 // status is what the agent says about itself.
@@ -258,7 +273,7 @@ func (b *bench) lease(ns string, more ...string) (map[string]string, error) {
 // TestClientsGetTheirAddress has real clients ask through a real switch: udhcpc, dhclient with both protocols, dhcpcd. Then the switch and the agent start anew
 // with the server away, and a client asks again.
 func TestClientsGetTheirAddress(t *testing.T) {
-	b := newBench(t)
+	b := newBench(t, false)
 	ns := b.plug("1")
 	b.wait("the port to be wired", func() bool {
 		return b.status().Ports["wired"] == 1 && b.status().Pending.Flows == 0 && b.status().InSync
@@ -338,7 +353,7 @@ func TestClientsGetTheirAddress(t *testing.T) {
 
 // TestAFloodCostsNobodyElse has one VM send requests that cannot be read as fast as the switch takes them, while another asks for its address.
 func TestAFloodCostsNobodyElse(t *testing.T) {
-	b := newBench(t)
+	b := newBench(t, false)
 	b.plug("1")
 	ns := b.plug("2")
 	b.wait("the ports to be wired", func() bool { return b.status().Ports["wired"] == 2 && b.status().InSync })
@@ -388,4 +403,22 @@ func TestAFloodCostsNobodyElse(t *testing.T) {
 		t.Errorf("meters: %v %s", err, stats)
 	}
 	t.Log(stats)
+}
+
+// TestBehindTheFirewall: the filters of a port do not stand between it and its answer, and a request under another's MAC gets none.
+func TestBehindTheFirewall(t *testing.T) {
+	b := newBench(t, true)
+	ns := b.plug("1")
+	b.wait("the port to be wired", func() bool { return b.status().Ports["wired"] == 1 && b.status().InSync })
+	if got, err := b.lease(ns); err != nil || got["ip"] != "10.5.0.11" {
+		t.Errorf("%v, %v", got["ip"], err)
+	}
+	answered := b.status().Totals.Packets["dhcp"]["answered"]
+	b.must("ip", "-n", ns, "link", "set", "eth0", "address", mac("2"))
+	if got, err := b.lease(ns, "-t", "2"); err == nil {
+		t.Errorf("under the MAC of another port: %v", got["ip"])
+	}
+	if now := b.status().Totals.Packets["dhcp"]["answered"]; answered == 0 || now != answered {
+		t.Errorf("%d answers before, %d after", answered, now)
+	}
 }
