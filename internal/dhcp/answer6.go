@@ -211,8 +211,12 @@ func (c *client) options6(m, reply *dhcpv6.Message, all []lease) {
 	}
 	if len(served) > 0 && (m.Options.FQDN() != nil || asks(opt6FQDN)) {
 		name := strings.Trim(c.hostname(served[0].ip)+"."+c.domain(), ".")
-		const serverUpdates = 1 | 2 // as Neutron's: the server has the names, whatever the client wishes
-		options = append(options, option{opt6FQDN, append([]byte{serverUpdates}, (&rfc1035label.Labels{Labels: []string{name}}).ToBytes()...)})
+		const serverUpdates, against = 1, 2 // the server has the names, whatever the client wishes (RFC 4704)
+		flags := byte(serverUpdates)
+		if wish := m.Options.FQDN(); wish != nil && wish.Flags&serverUpdates == 0 {
+			flags |= against
+		}
+		options = append(options, option{opt6FQDN, append([]byte{flags}, (&rfc1035label.Labels{Labels: []string{name}}).ToBytes()...)})
 	}
 	extra, _ := c.extra(6, tags6(m)...)
 	for _, o := range merge(options, extra) {

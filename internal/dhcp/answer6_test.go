@@ -172,8 +172,12 @@ func TestNamesAreLabels(t *testing.T) {
 		t.Errorf("search list %q", got)
 	}
 	fqdn := m.Options.FQDN()
-	if want := "host-2001-db8--54.openstacklocal"; fqdn == nil || fqdn.Flags != 3 || !slices.Equal(fqdn.DomainName.Labels, []string{want}) {
-		t.Errorf("name %v, want %s with flags 3", fqdn, want)
+	if want := "host-2001-db8--54.openstacklocal"; fqdn == nil || fqdn.Flags != 1 || !slices.Equal(fqdn.DomainName.Labels, []string{want}) {
+		t.Errorf("name %v, want %s with flags 1", fqdn, want)
+	}
+	f, _, _ = client6("dhcpv6-stateful").answer(ask6(dhcpv6.MessageTypeRequest, ownDUID(), identity(), &dhcpv6.OptFQDN{DomainName: fqdn.DomainName}))
+	if m, _ = dhcpv6.MessageFromBytes(f.payload); m.Options.FQDN() == nil || m.Options.FQDN().Flags != 3 {
+		t.Errorf("a client that would update the names itself gets %v, want flags 3", m.Options.FQDN())
 	}
 }
 

@@ -10,9 +10,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -110,8 +112,12 @@ func portOf(id string) map[string]any {
 	if !ok {
 		return nil
 	}
+	owner := map[string]string{"3": "trunk:subport", "9": "network:dhcp"}[n]
+	if owner == "" {
+		owner = "compute:nova"
+	}
 	return map[string]any{
-		"id": id, "network_id": "net", "mac_address": mac(n), "admin_state_up": true, "device_owner": "compute:nova", "status": "DOWN", "revision_number": 1,
+		"id": id, "network_id": "net", "mac_address": mac(n), "admin_state_up": true, "device_owner": owner, "status": "DOWN", "revision_number": 1,
 		"fixed_ips": []any{
 			boxed(map[string]any{"subnet_id": "s6", "ip_address": "2001:db8::1" + n}), boxed(map[string]any{"subnet_id": "s4", "ip_address": "10.5.0.1" + n}),
 		},
@@ -126,10 +132,16 @@ type bench struct {
 	*testing.T
 	sw       *vswitch.Switch
 	filter   bool // with the openvswitch firewall, else without one
+	without  bool // the extension
 	away     atomic.Bool
 	snapshot string
 	agent    *agent.Agent
 	stop     func()
+}
+
+func config() dhcp.Config {
+	base, _ := neutron.ParseMAC("fa:16:3e:00:00:00")
+	return dhcp.Config{IPv6: true, MAC: base, Domain: "openstacklocal", Lease: time.Hour}
 }
 
 func newBench(t *testing.T, filter bool) *bench {
@@ -154,7 +166,10 @@ func (b *bench) start() {
 		b.Fatal(err)
 	}
 	sim := region.New(region.Config{})
-	base, _ := neutron.ParseMAC("fa:16:3e:00:00:00")
+	var extensions []extension.New
+	if !b.without {
+		extensions = []extension.New{dhcp.New(config())}
+	}
 	a, err := agent.New(agent.Config{
 		Host: "hv1", ReportInterval: 30 * time.Second, PortsPerReport: 20, Log: slog.New(slog.DiscardHandler), Snapshot: b.snapshot,
 		Link: runner.Supervised(func(ctx context.Context, bridge string) (*openflow.Conn, error) {
@@ -163,7 +178,7 @@ func (b *bench) start() {
 		World:      world.Config{Host: "hv1", IntegrationBridge: "br-int", AntiSpoof: !b.filter, FilterTables: b.filter, Filter: b.filter, FailClosed: b.filter},
 		Conntrack:  untracked{},
 		Settings:   pipeline.Settings{DatapathType: "netdev", MACTableSize: 50000, Controller: "tcp:127.0.0.1:6633", InactivityProbe: 10000},
-		Extensions: []extension.New{dhcp.New(dhcp.Config{IPv6: true, MAC: base, Domain: "openstacklocal", Lease: time.Hour})},
+		Extensions: extensions,
 		Notifier:   observe.NewNotifier(func(string) string { return "" }, 1),
 	}, database, func(func(messaging.Event)) (agent.Broker, error) {
 		return &cloud{sim.Join("hv1", nil), &b.away}, nil
@@ -234,6 +249,14 @@ func (b *bench) must(name string, args ...string) {
 // plug makes the VM of a port, and returns its namespace.
 func (b *bench) plug(n string) string {
 	b.Helper()
+	ns, tap := b.vm(n), "tap"+n
+	b.vsctl("add-port", "br-int", tap, "--", "set", "Interface", tap, "external_ids:iface-id=port"+n, `external_ids:attached-mac="`+mac(n)+`"`)
+	return ns
+}
+
+// vm makes a namespace with a link to the switch's.
+func (b *bench) vm(n string) string {
+	b.Helper()
 	ns, tap := b.sw.Netns()+"-vm"+n, "tap"+n
 	b.must("ip", "netns", "add", ns)
 	b.Cleanup(func() { _, _ = exec.CommandContext(context.Background(), "ip", "netns", "del", ns).CombinedOutput() })
@@ -241,9 +264,9 @@ func (b *bench) plug(n string) string {
 	b.must("ip", "-n", b.sw.Netns(), "link", "set", tap, "up")
 	b.must("ip", "-n", ns, "link", "set", "lo", "up")
 	b.must("ip", "-n", ns, "link", "set", "eth0", "up")
+	b.must("ip", "netns", "exec", ns, "ethtool", "-K", "eth0", "tx", "off") // there is no card that would write checksums
 	b.must("ip", "-n", ns, "addr", "flush", "dev", "eth0")
 	b.must("ip", "-n", ns, "addr", "add", "fe80::f816:3eff:fe00:"+n+"/64", "dev", "eth0", "nodad")
-	b.vsctl("add-port", "br-int", tap, "--", "set", "Interface", tap, "external_ids:iface-id=port"+n, `external_ids:attached-mac="`+mac(n)+`"`)
 	return ns
 }
 
@@ -256,7 +279,7 @@ func (b *bench) lease(ns string, more ...string) (map[string]string, error) {
 		b.Fatal(err)
 	}
 	args := append([]string{"netns", "exec", ns, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "8", "-T", "1", "-s", script,
-		"-O", "staticroutes", "-O", "mtu", "-O", "ntpsrv", "-O", "dns", "-O", "domain", "-O", "hostname", "-O", "search"}, more...)
+		"-O", "staticroutes", "-O", "msstaticroutes", "-O", "mtu", "-O", "ntpsrv", "-O", "dns", "-O", "domain", "-O", "hostname", "-O", "search", "-O", "broadcast"}, more...)
 	out, err := b.run("ip", args...)
 	text, _ := os.ReadFile(env)
 	got := map[string]string{}
@@ -268,6 +291,26 @@ func (b *bench) lease(ns string, more ...string) (map[string]string, error) {
 		return got, fmt.Errorf("%w: %s", err, out)
 	}
 	return got, nil
+}
+
+// dhclient asks in a namespace, and returns the text of the lease.
+func (b *bench) dhclient(ns, version string) string {
+	b.Helper()
+	leases := filepath.Join(b.TempDir(), "leases")
+	ctx, cancel := context.WithTimeout(b.Context(), 20*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "ip", "netns", "exec", ns, "dhclient", version, "-1", "-d", "-sf", "/bin/true", "-lf", leases, "-pf", leases+".pid", "eth0")
+	cmd.WaitDelay = time.Second
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	var text []byte
+	for end := time.Now().Add(15 * time.Second); !strings.Contains(string(text), "\n}") && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		text, _ = os.ReadFile(leases)
+	}
+	cancel()
+	_ = cmd.Wait()
+	return string(text)
 }
 
 // TestClientsGetTheirAddress has real clients ask through a real switch: udhcpc, dhclient with both protocols, dhcpcd. Then the switch and the agent start anew
@@ -296,42 +339,18 @@ func TestClientsGetTheirAddress(t *testing.T) {
 	}
 	check("udhcpc")
 	for _, c := range []struct {
-		name string
-		args []string
-		want []string
+		version string
+		want    []string
 	}{
-		{"dhclient", []string{"dhclient", "-1", "-v", "-d", "-sf", "/bin/true", "-lf", "LEASES", "-pf", "PID", "eth0"}, []string{"fixed-address 10.5.0.11;", "option routers 10.5.0.1;", "option interface-mtu 1442;"}},
-		{"dhclient -6", []string{"dhclient", "-6", "-1", "-v", "-d", "-sf", "/bin/true", "-lf", "LEASES", "-pf", "PID", "eth0"}, []string{"iaaddr 2001:db8::11 {", "option dhcp6.name-servers 2001:db8::53;", "preferred-life 3600;"}},
+		{"-4", []string{"fixed-address 10.5.0.11;", "option routers 10.5.0.1;", "option interface-mtu 1442;"}},
+		{"-6", []string{"iaaddr 2001:db8::11 {", "option dhcp6.name-servers 2001:db8::53;", "preferred-life 3600;"}},
 	} {
-		leases := filepath.Join(t.TempDir(), "leases")
-		if err := os.WriteFile(leases, nil, 0o666); err != nil {
-			t.Fatal(err)
-		}
-		args := strings.Fields(strings.NewReplacer("LEASES", leases, "PID", filepath.Join(filepath.Dir(leases), "pid")).Replace(strings.Join(c.args, " ")))
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		cmd := exec.CommandContext(ctx, "ip", append([]string{"netns", "exec", ns}, args...)...)
-		cmd.WaitDelay = time.Second
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		has := func() bool {
-			text, _ := os.ReadFile(leases)
-			for _, w := range c.want {
-				if !strings.Contains(string(text), w) {
-					return false
-				}
+		text := b.dhclient(ns, c.version)
+		for _, w := range c.want {
+			if !strings.Contains(text, w) {
+				t.Errorf("dhclient %s: the lease is %s, want %q in it", c.version, text, w)
 			}
-			return true
 		}
-		for end := time.Now().Add(15 * time.Second); !has() && time.Now().Before(end); {
-			time.Sleep(50 * time.Millisecond)
-		}
-		if !has() {
-			text, _ := os.ReadFile(leases)
-			t.Errorf("%s: the lease is %s, want %q in it", c.name, text, c.want)
-		}
-		cancel()
-		_ = cmd.Wait()
 	}
 
 	b.wait("the snapshot", func() bool { _, err := os.Stat(b.snapshot); return err == nil })
@@ -421,4 +440,115 @@ func TestBehindTheFirewall(t *testing.T) {
 	if now := b.status().Totals.Packets["dhcp"]["answered"]; answered == 0 || now != answered {
 		t.Errorf("%d answers before, %d after", answered, now)
 	}
+}
+
+// TestSubPort: a request that comes from the bridge of a trunk gets its answer back there, under the VLAN of the sub-port.
+func TestSubPort(t *testing.T) {
+	b := newBench(t, true)
+	ns := b.vm("3")
+	// The guest's VLAN interface is an access port of the trunk's bridge here.
+	b.vsctl("add-br", "tbr-1", "--", "set", "Bridge", "tbr-1", "datapath_type=netdev", "--",
+		"add-port", "tbr-1", "tap3", "tag=101", "--",
+		"add-port", "tbr-1", "spi-1", "tag=101", "--", "set", "Interface", "spi-1", "type=patch", "options:peer=spt-1", "--",
+		"add-port", "br-int", "spt-1", "--", "set", "Interface", "spt-1", "type=patch", "options:peer=spi-1", "external_ids:iface-id=port3", `external_ids:attached-mac="`+mac("3")+`"`)
+	b.wait("the port to be wired", func() bool { return b.status().Ports["wired"] == 1 && b.status().InSync })
+	if got, err := b.lease(ns); err != nil || got["ip"] != "10.5.0.13" {
+		t.Errorf("%v, %v", got["ip"], err)
+	}
+}
+
+// dnsmasq starts the server that a DHCP agent starts for the network, with the options and files that it writes, on a port of its own.
+func (b *bench) dnsmasq() {
+	b.Helper()
+	ns, dir := b.plug("9"), b.TempDir()
+	for _, ip := range []string{"10.5.0.19/24", "2001:db8::19/64"} {
+		b.must("ip", "-n", ns, "addr", "add", ip, "dev", "eth0")
+	}
+	routes := "10.9.0.0/16,10.5.0.9,169.254.169.254/32,10.5.0.1,0.0.0.0/0,10.5.0.1"
+	for name, text := range map[string]string{
+		"host": mac("1") + ",host-10-5-0-11.example.org,10.5.0.11,set:port-1\n" + mac("1") + ",tag:dhcpv6,host-2001-db8--11.example.org,[2001:db8::11],set:port-1\n",
+		"opts": "tag:subnet-s4,option:dns-server,192.0.2.53\ntag:subnet-s4,option:classless-static-route," + routes + "\ntag:subnet-s4,249," + routes +
+			"\ntag:subnet-s4,option:router,10.5.0.1\ntag:subnet-s6,option6:dns-server,[2001:db8::53]\ntag:subnet-s6,option6:domain-search,example.org\n" +
+			"tag:port-1,option:ntp-server,192.0.2.123\n",
+		"leases": "",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			b.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(b.Context(), "ip", "netns", "exec", ns, "dnsmasq", "--keep-in-foreground", "--user=root", "--no-hosts", "--no-resolv",
+		"--pid-file="+dir+"/pid", "--dhcp-hostsfile="+dir+"/host", "--dhcp-optsfile="+dir+"/opts", "--dhcp-leasefile="+dir+"/leases", "--dhcp-match=set:ipxe,175",
+		"--dhcp-userclass=set:ipxe6,iPXE", "--local-service", "--bind-dynamic", "--except-interface=lo", "--dhcp-range=set:subnet-s4,10.5.0.0,static,255.255.255.0,3600s",
+		"--dhcp-range=set:subnet-s6,2001:db8::,static,64,3600s", "--dhcp-option-force=option:mtu,1442", "--dhcp-lease-max=256", "--conf-file=/dev/null", "--domain=example.org")
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+}
+
+// TestBesideDnsmasq compares what a client gets from dnsmasq, as a DHCP agent runs it, and from the extension, for the same port, option for option.
+func TestBesideDnsmasq(t *testing.T) {
+	b := newBench(t, false)
+	b.stop()
+	b.without = true
+	b.start()
+	ns := b.plug("1")
+	b.dnsmasq()
+	b.wait("the ports to be wired", func() bool { return b.status().Ports["wired"] == 2 && b.status().InSync })
+	lines := func(text string) map[string]string {
+		out := map[string]string{}
+		for line := range strings.Lines(text) {
+			if k, v, ok := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "option "), " "); ok {
+				out[k] = v
+			}
+		}
+		return out
+	}
+	ask := func() map[string]string {
+		all, err := b.lease(ns)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, version := range []string{"-4", "-6"} {
+			for k, v := range lines(b.dhclient(ns, version)) {
+				all["dhclient "+version+": "+k] = v
+			}
+		}
+		return all
+	}
+	before := ask()
+	b.stop()
+	b.without = false
+	b.start()
+	b.wait("the extension", func() bool { return b.status().Ports["wired"] == 2 && b.status().InSync })
+	after := ask()
+	if b.status().Totals.Packets["dhcp"]["answered"] < 6 {
+		t.Errorf("packets %v", b.status().Totals.Packets)
+	}
+	same := 0
+	keys := slices.Collect(maps.Keys(before))
+	keys = slices.AppendSeq(keys, maps.Keys(after))
+	slices.Sort(keys)
+	for _, k := range slices.Compact(keys) {
+		a, b := before[k], after[k]
+		why, known := differences[k]
+		switch {
+		case a == b:
+			same++
+		case known:
+			t.Logf("%s: dnsmasq %q, extension %q: %s", k, a, b, why)
+		default:
+			t.Errorf("%s: dnsmasq %q, extension %q", k, a, b)
+		}
+	}
+	t.Logf("%d values are the same", same)
+}
+
+// differences are what the two say differently, and why.
+var differences = map[string]string{
+	"serverid": "the gateway in place of the DHCP port", "siaddr": "the same", "dhclient -4: dhcp-server-identifier": "the same", "dhclient -4: next-server": "the same",
+	"dhclient -6: dhcp6.server-id": "another server", "SHLVL": "", "PWD": "", "_": "", "dhclient -4: renew": "a time of day", "dhclient -4: rebind": "a time of day",
+	"dhclient -4: expire": "a time of day", "dhclient -6: starts": "a time of day", "dhclient -6: ia-na": "the client's", "dhclient -6: renew": "T1: dnsmasq takes something off at random",
+	"dhclient -6: rebind": "T2: four fifths, as RFC 8415 has it, for seven eighths", "dhclient -4: dhcp-renewal-time": "T1: dnsmasq takes something off at random", "dhclient -4: dhcp-rebinding-time": "the same for T2",
+	"dhclient -6: default-duid": "the client's", "dhclient -6: dhcp6.client-id": "the client's, which has the time in it", "opt61": "returned by RFC 6842",
 }
