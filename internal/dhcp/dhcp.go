@@ -52,6 +52,8 @@ type network struct {
 	known, listed bool
 	pushed        bool // a subnet of it was pushed since they are asked for
 	ports         map[string]bool
+	// sought are subnets that a port names and nobody has told: they were asked for once more.
+	sought map[string]bool
 }
 
 // request is what a client asked for.
@@ -134,8 +136,20 @@ func (d *DHCP) settle(id string) {
 		return
 	}
 	d.ports[id] = next
-	d.use(next).ports[id] = true
+	n := d.use(next)
+	n.ports[id] = true
+	d.seek(n, p.Details)
 	d.number(id)
+}
+
+// seek asks for the subnets of a network once more if a port names one that is not among them: its push may have been missed.
+func (d *DHCP) seek(n *network, p *neutron.Port) {
+	for _, ip := range p.FixedIPs {
+		if _, known := n.subnets[ip.SubnetID]; n.listed && !known && !n.sought[ip.SubnetID] {
+			n.sought[ip.SubnetID] = true
+			d.missing[subnetsItem(p.NetworkID)] = true
+		}
+	}
 }
 
 // use returns a network, which is asked for if it is new here.
@@ -144,7 +158,7 @@ func (d *DHCP) use(id string) *network {
 	if n == nil {
 		n = cmp.Or(d.recalled[id], &network{subnets: map[string]neutron.Subnet{}})
 		delete(d.recalled, id)
-		n.ports = map[string]bool{}
+		n.ports, n.sought = map[string]bool{}, map[string]bool{}
 		d.networks[id] = n
 		d.missing[networkItem(id)], d.missing[subnetsItem(id)] = true, true
 	}

@@ -97,6 +97,24 @@ func TestPushesAndAnswersCross(t *testing.T) {
 	}
 }
 
+// TestUnknownSubnet: a subnet that a port names and that was never told is asked for, once.
+func TestUnknownSubnet(t *testing.T) {
+	d := newDHCP(Config{})
+	n := d.use("n")
+	n.known, n.listed = true, true
+	clear(d.missing)
+	port := &neutron.Port{NetworkID: "n", FixedIPs: neutron.List[neutron.FixedIP]{{SubnetID: "new"}}}
+	if d.seek(n, port); len(d.missing) != 1 {
+		t.Errorf("asked for: %v, want the subnets", d.Missing())
+	}
+	if err := d.OnPulled(neutron.KindSubnet, []string{"n"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if d.seek(n, port); len(d.missing) != 0 {
+		t.Errorf("asked for: %v, though the server does not know it", d.Missing())
+	}
+}
+
 // TestMetersAreShared: no two extensions give out the same id, and an id that is written down on a port is another's.
 func TestMetersAreShared(t *testing.T) {
 	d := newDHCP(Config{})
