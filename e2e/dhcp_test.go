@@ -83,7 +83,8 @@ func (x *leased) prepare(t *testing.T) {
 		"ip_version": 4, "cidr": "10.21.0.0/24", "dns_nameservers": []string{"192.0.2.54", "192.0.2.53"},
 		"host_routes": []attributes{{"destination": "10.29.0.0/16", "nexthop": "10.21.0.9"}},
 	})
-	subnet(attributes{"ip_version": 4, "cidr": "10.22.0.0/24", "enable_dhcp": false})
+	subnet(attributes{"ip_version": 4, "cidr": "10.22.0.0/24"}) // a route leads to it
+	subnet(attributes{"ip_version": 4, "cidr": "10.23.0.0/24", "enable_dhcp": false})
 	x.v6 = subnet(attributes{
 		"ip_version": 6, "cidr": "fd00:21::/64", "ipv6_address_mode": "dhcpv6-stateful", "ipv6_ra_mode": "dhcpv6-stateful", "dns_nameservers": []string{"fd00:21::53"},
 	})
@@ -225,6 +226,7 @@ var differing = map[string]string{
 	"cltt": "a time of day", "ia-na": "the client's", "default-duid": "the client's", "iaaddr": "compared by itself", "opt58": "dnsmasq shortens T1 at random", "opt59": "the same",
 	"dhcp-renewal-time": "dnsmasq shortens T1 at random", "dhcp-rebinding-time": "the same",
 	"staticroutes": "compared by itself", "msstaticroutes": "compared by itself", "rfc3442-classless-static-routes": "compared by itself",
+	"max-life": "dnsmasq takes the client's wish if that is shorter", "preferred-life": "the same",
 	"dhcp6.client-id": "the client's", "opt61": "returned by RFC 6842",
 	"interface": "", "mask": "", "action": "", "dhcptype": "", "sname": "", "boot_file": "",
 }
@@ -326,7 +328,7 @@ func (x *leased) waitAnswers(t *testing.T, host int, port string) {
 
 func (x *leased) explained(t *testing.T) {
 	out, _ := x.runPatchbay(t, 1, "port", x.vm.PortID)
-	for _, want := range []string{"the agent answers DHCPv4 with 10.21.0.50/24", "the agent answers DHCPv6 with fd00:21::50", "dhcp: its last packet"} {
+	for _, want := range []string{"the agent answers DHCPv4 with 10.21.0.50/24", "the agent answers DHCPv6 with fd00:21::50", "its last packet, DHCP"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("patchbay port says\n%s, want %q in it", out, want)
 		}

@@ -221,8 +221,8 @@ func TestWhatAPortGets(t *testing.T) {
 		})), ask(28, 3), "1=fffffffe 3=0a050037 26=05aa"},
 		{"one address", aClient(edit(func(s *neutron.Subnet) { s.CIDR, s.HostRoutes = prefix("10.5.0.54/32"), nil })), ask(121), "1=ffffffff 26=05aa 121=200a0500010000000020a9fea9fe0a050001000a050001"},
 		{"another subnet of the segment", aClient(func(c *client) {
-			c.subnets = append(c.subnets, neutron.Subnet{ID: "t", IPVersion: 4, CIDR: prefix("10.6.0.0/24")},
-				neutron.Subnet{ID: "u", IPVersion: 4, CIDR: prefix("10.7.0.0/24"), SegmentID: "elsewhere"})
+			c.subnets = append(c.subnets, neutron.Subnet{ID: "t", IPVersion: 4, CIDR: prefix("10.6.0.0/24"), EnableDHCP: true},
+				neutron.Subnet{ID: "u", IPVersion: 4, CIDR: prefix("10.7.0.0/24"), EnableDHCP: true, SegmentID: "elsewhere"}, neutron.Subnet{ID: "v", IPVersion: 4, CIDR: prefix("10.8.0.0/24")})
 		}), ask(121), "1=ffffff00 26=05aa 28=0a0500ff 121=180a060000000000100a090a05000920a9fea9fe0a050001000a050001"},
 		{"names", aClient(func(c *client) {
 			c.network.DNSDomain = "example.org."

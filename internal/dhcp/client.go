@@ -135,13 +135,13 @@ func server(s *neutron.Subnet) netip.Addr {
 	return noGateway
 }
 
-// routesOf returns the routes of a subnet: to the other subnets of its segment, the user's, to the metadata and to everywhere. There are none if
+// routesOf returns the routes of a subnet: to the other subnets of its segment that have DHCP, the user's, to the metadata and to everywhere. There are none if
 // there is only the last one: option router says it, too.
 func (c *client) routesOf(s *neutron.Subnet) []route {
 	var out []route
 	onLink := netip.IPv4Unspecified()
 	for i := range c.subnets {
-		if o := &c.subnets[i]; o.IPVersion == 4 && o.CIDR != s.CIDR && o.SegmentID == s.SegmentID && o.CIDR.IsValid() {
+		if o := &c.subnets[i]; o.IPVersion == 4 && o.EnableDHCP && o.CIDR != s.CIDR && o.SegmentID == s.SegmentID && o.CIDR.IsValid() {
 			out = append(out, route{o.CIDR.Prefix, onLink})
 		}
 	}
