@@ -64,6 +64,10 @@ e2e-isolation: build ## a port in every state, both firewall drivers: what it he
 e2e-hostile: build ## a VM that sends FRAMES=20000 generated frames of every kind with forged fields, in three rounds: nobody receives what it may not say (root; SEED=1, 0 for a new one; PATCHBAY_LAB_SERVER=sim)
 	FRAMES=$(or $(FRAMES),20000) SEED=$(SEED) $(GO) test -count 1 -timeout 30m -tags e2e -v -run TestHostile $(TESTFLAGS) ./e2e/
 
+.PHONY: e2e-dhcp
+e2e-dhcp: build ## DHCP answered on the host: real clients at a DHCP agent's dnsmasq and at the extension, option for option; renewal over the change, trunk, iptables_hybrid, broker and server away (root)
+	$(GO) test -count 1 -timeout 12m -tags e2e -v -run TestDHCP $(TESTFLAGS) ./e2e/
+
 .PHONY: e2e-smoke
 e2e-smoke: build ## the whole agent on the real server in three minutes: a rule opened and closed, restart, dead switch, tampered flows, broker away, a waiting port, trunk; packets and times as a table (root; RELEASE=29, BROKER=suite, SWITCH=suite)
 	$(if $(RELEASE)$(BROKER)$(SWITCH),bin/lab release make $(RELEASE) $(BROKER) $(SWITCH))

@@ -3,8 +3,10 @@
 package main
 
 import (
+	"github.com/patchbay-sdn/patchbay/internal/dhcp"
 	"github.com/patchbay-sdn/patchbay/internal/dvr"
 	"github.com/patchbay-sdn/patchbay/internal/extension"
+	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/options"
 	"github.com/patchbay-sdn/patchbay/internal/qos"
 	"github.com/patchbay-sdn/patchbay/internal/trunk"
@@ -13,7 +15,7 @@ import (
 // extensions makes those that the options name, in their order, after those that have an option of their own. Names that
 // Patchbay does not have were refused before; see options.Extensions.
 func extensions(o *options.Options) []extension.New {
-	makers := map[string]extension.New{"qos": qos.New}
+	makers := map[string]extension.New{"qos": qos.New, "dhcp": dhcp.New(dhcpConfig(o))}
 	var out []extension.New
 	if o.Agent.DistributedRouting {
 		out = append(out, dvr.New)
@@ -27,4 +29,13 @@ func extensions(o *options.Options) []extension.New {
 		}
 	}
 	return out
+}
+
+// dhcpConfig is what the dhcp extension reads of the options. Whether base_mac is an address was checked before.
+func dhcpConfig(o *options.Options) dhcp.Config {
+	mac, _ := neutron.ParseMAC(o.Default.BaseMAC)
+	return dhcp.Config{
+		IPv6: o.DHCP.EnableIPv6, MAC: mac, Domain: o.Default.DNSDomain, Lease: o.Default.DHCPLeaseDuration,
+		Renewal: o.DHCP.RenewalTime, Rebinding: o.DHCP.RebindingTime,
+	}
 }

@@ -21,6 +21,13 @@ type extensions struct {
 	// extension did not list the call for a while.
 	running map[effect.CallKey]bool
 	retries pace.Backoff[effect.CallKey]
+	packets map[packetKey]uint64 // that flows sent here
+}
+
+// packetKey is by what packets are counted.
+type packetKey struct {
+	extension string
+	outcome   extension.Outcome
 }
 
 // newExtensions makes the extensions, and guards them.
@@ -29,7 +36,7 @@ func newExtensions(k *containment, r *resyncing) extensions {
 	for i, e := range set {
 		set[i] = guard(e, k, r)
 	}
-	return extensions{Set: set, room: k.room, running: map[effect.CallKey]bool{}, retries: pace.Backoff[effect.CallKey]{}}
+	return extensions{Set: set, room: k.room, running: map[effect.CallKey]bool{}, retries: pace.Backoff[effect.CallKey]{}, packets: map[packetKey]uint64{}}
 }
 
 // guards ranges over what guards the extensions.
@@ -155,11 +162,28 @@ func (x *extensions) callLost(k effect.CallKey) {
 	x.retries.Fail(k, x.now())
 }
 
-// packetCame has the extensions answer a packet.
+// packetCame has the extension answer whose flow sent a packet.
 func (x *extensions) packetCame(e effect.PacketIn) {
-	if answer := x.OnPacket(e.Bridge, e.Packet); len(answer) > 0 {
+	answer, name, outcome := x.OnPacket(e.Bridge, e.Packet)
+	x.packets[packetKey{name, outcome}]++
+	if e.Limited > 0 {
+		x.packets[packetKey{name, extension.Limited}] += e.Limited
+	}
+	if len(answer) > 0 {
 		x.start(effect.SendPackets{Bridge: e.Bridge, Conn: e.Conn, Messages: answer})
 	}
+}
+
+// packetTotals returns how many packets came, by extension and outcome.
+func (x *extensions) packetTotals() map[string]map[string]uint64 {
+	out := map[string]map[string]uint64{}
+	for k, n := range x.packets {
+		if out[k.extension] == nil {
+			out[k.extension] = map[string]uint64{}
+		}
+		out[k.extension][string(k.outcome)] = n
+	}
+	return out
 }
 
 // load gives the extensions what an earlier run saved.

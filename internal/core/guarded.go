@@ -200,9 +200,11 @@ func (g *guarded) OnCall(k extension.Key, result any, err error) {
 	}
 }
 
-func (g *guarded) OnPacket(bridge string, p *openflow.PacketIn) (out []openflow.Message) {
-	_ = g.does("OnPacket", func() error { out = g.in.PacketHandler.OnPacket(bridge, p); return nil })
-	return out
+func (g *guarded) OnPacket(p extension.Packet) (answer []openflow.Message, outcome extension.Outcome) {
+	if g.does("OnPacket", func() error { answer, outcome = g.in.PacketHandler.OnPacket(p); return nil }) != nil {
+		return nil, extension.Failed
+	}
+	return answer, outcome
 }
 
 func (g *guarded) AddState(c *neutron.Configurations) {

@@ -62,7 +62,7 @@ func (p *pulls) needs(set extension.Set) []pull.Need {
 	}
 	for i, e := range set {
 		for _, item := range e.Missing() {
-			out = append(out, pull.Need{Key: pull.Key{Owner: pull.Extensions + pull.Owner(i), Kind: item.Kind, ID: item.ID}, Since: missed})
+			out = append(out, pull.Need{Key: pull.Key{Owner: pull.Extensions + pull.Owner(i), Kind: item.Kind, ID: item.ID, By: item.By}, Since: missed})
 		}
 	}
 	return out

@@ -57,6 +57,7 @@ func (v View) AgentStatus() inspect.Status {
 		FromSnapshot: c.world.Remembered() > 0, Held: c.contained.quarantined(),
 	}
 	s.Totals.Panics, s.Totals.Resyncs, s.Totals.Wired = c.contained.panics, c.resyncing.count, c.reports.took
+	s.Totals.Packets = c.extensions.packetTotals()
 	s.Totals.Wired.Buckets, s.Totals.Apply.Buckets = slices.Clone(s.Totals.Wired.Buckets), slices.Clone(s.Totals.Apply.Buckets)
 	if c.bridges.inSight() {
 		s.Switch.Detail = strings.TrimSpace("Open vSwitch " + c.world.View.Capabilities().OVSVersion)

@@ -62,6 +62,8 @@ type (
 		Bridge string
 		Conn   Conn
 		Packet *openflow.PacketIn
+		// Limited is how many packets of the same flow came just before it and were dropped, because there were too many.
+		Limited uint64
 	}
 	// ReportDue says that it is time for a state report.
 	ReportDue struct{}

@@ -30,7 +30,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/openflow"
 )
 
-// New makes an extension over a world, which it reads and does not change.
+// New makes an extension over a world, which it reads and does not change, but for [world.World.MeterIDs].
 type New func(w *world.World) Extension
 
 // Extension is what every extension implements.
@@ -66,10 +66,10 @@ type CastHandler interface {
 // RowHandler is an extension that takes changed rows of the switch's database. The world has them already.
 type RowHandler interface{ OnRows(b *ovsdb.Batch) }
 
-// PacketHandler is an extension whose flows send packets to the controller.
+// PacketHandler is an extension whose flows send packets to the agent, with the action that [ToAgent] makes.
 type PacketHandler interface {
-	// OnPacket returns what to send in answer.
-	OnPacket(bridge string, p *openflow.PacketIn) []openflow.Message
+	// OnPacket takes a packet of one of its flows. It returns what to send in answer, and what became of the packet.
+	OnPacket(p Packet) ([]openflow.Message, Outcome)
 }
 
 // Resyncer is an extension that knows something of the server. Resync says that messages may have been lost: everything is to be
@@ -79,16 +79,17 @@ type Resyncer interface{ Resync() }
 // Puller is an extension that needs objects of the server.
 type Puller interface {
 	// Missing returns the objects to pull now, whether a pull is on its way or not. Until there is none the agent is not
-	// in sync, and deletes nothing.
+	// in sync, and deletes nothing. Objects of one kind are asked for by one field.
 	Missing() []Item
-	// OnPulled takes the objects that were found of those that were asked for.
+	// OnPulled takes the objects that were found of those that were asked for, by the values of the field that they were asked for by.
 	OnPulled(kind neutron.Kind, asked []string, found []neutron.Primitive) error
 }
 
-// Item is an object of the server.
+// Item is an object of the server; or, if By is set, all objects of the kind that have ID as the value of the field By.
 type Item struct {
 	Kind neutron.Kind
 	ID   string
+	By   string // "": the id
 }
 
 // Caller is an extension that calls the server in other ways.

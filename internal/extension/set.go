@@ -12,7 +12,6 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
 	"github.com/patchbay-sdn/patchbay/internal/world"
-	"github.com/patchbay-sdn/patchbay/openflow"
 )
 
 // Member is an extension with the optional interfaces that it implements; the others are nil.
@@ -153,17 +152,6 @@ func (s Set) OnRows(b *ovsdb.Batch) {
 			m.RowHandler.OnRows(b)
 		}
 	}
-}
-
-// OnPacket hands a packet to those who take them: whose flow sent it only they know. It returns what to send in answer.
-func (s Set) OnPacket(bridge string, p *openflow.PacketIn) []openflow.Message {
-	var out []openflow.Message
-	for _, m := range s {
-		if m.PacketHandler != nil {
-			out = append(out, m.PacketHandler.OnPacket(bridge, p)...)
-		}
-	}
-	return out
 }
 
 // Resync tells the extensions that messages may have been lost.

@@ -102,6 +102,8 @@ type Totals struct {
 	FlowsRefused uint64    `json:"bundles_failed"`      // of OpenFlow
 	RulesWritten uint64    `json:"iptables_lines"`      // lines that were written to iptables and ipset
 	Panics       uint64    `json:"panics"`              // that the agent recovered from
+	// Packets that flows of extensions sent to the agent, by extension and by what became of them.
+	Packets map[string]map[string]uint64 `json:"packets,omitempty"`
 	// PluggedOpen are ports that were plugged in without isolation while the agent ran, see os-vif's isolate_vif.
 	PluggedOpen uint64 `json:"ports_plugged_open"`
 	Warnings    uint64 `json:"log_warnings"`

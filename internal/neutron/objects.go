@@ -30,6 +30,25 @@ type Port struct {
 	Bindings            List[Binding]      `json:"bindings"`
 	BindingLevels       List[BindingLevel] `json:"binding_levels"`
 	Hints               Maybe[Hints]       `json:"hints"`
+	Guest
+}
+
+// Guest is what DHCP tells the guest of a port besides its addresses.
+type Guest struct {
+	DHCPOptions List[DHCPOption] `json:"dhcp_options"`
+	DNS         Maybe[PortDNS]   `json:"dns"`
+}
+
+// DHCPOption is one of extra_dhcp_opts of a port. The name is dnsmasq's name or number of an option.
+type DHCPOption struct {
+	Name      string `json:"opt_name"`
+	Value     string `json:"opt_value"`
+	IPVersion int    `json:"ip_version"`
+}
+
+// PortDNS is the name that a user gave to a port.
+type PortDNS struct {
+	Name string `json:"dns_name"`
 }
 
 // Member is a port as far as it matters to others: which groups it is in, under which addresses.
@@ -106,6 +125,7 @@ type Network struct {
 	QosPolicyID  string        `json:"qos_policy_id"`
 	Revision     int64         `json:"revision_number"`
 	Segments     List[Segment] `json:"segments"`
+	DNSDomain    string        `json:"dns_domain"`
 }
 
 // Subnet is a Neutron subnet as an L2 agent sees it.
@@ -119,11 +139,15 @@ type Subnet struct {
 	Nameservers List[Nameserver]  `json:"dns_nameservers"`
 	HostRoutes  List[SubnetRoute] `json:"host_routes"`
 	Revision    int64             `json:"revision_number"`
+	SegmentID   string            `json:"segment_id"`
+	RAMode      string            `json:"ipv6_ra_mode"` // slaac, dhcpv6-stateful, dhcpv6-stateless or ""
+	AddressMode string            `json:"ipv6_address_mode"`
 }
 
 // Nameserver is a DNS server of a subnet. Its address is text: Neutron lets it be a name.
 type Nameserver struct {
 	Address string `json:"address"`
+	Order   int    `json:"order"`
 }
 
 // SubnetRoute is a route that DHCP hands out.

@@ -11,15 +11,18 @@ func extensionRows() []row {
 			needsExtension(extension))
 	}
 	text, flag, num := config.String{}, config.Bool{}, config.Int{}
+	dhcp := func(name string, t config.Type, def any, help string, field func(*Options) any) row {
+		return row{Option: config.Option{Group: "DHCP", Name: name, Type: t, Default: def, Help: help}, field: field}
+	}
 	metadata := func(name string, t config.Type, def any, help string, field func(*Options) any) row {
 		return since("26 and later", of("metadata_path", "metadata", name, t, def, help, field))
 	}
 	secret := metadata("metadata_proxy_shared_secret", text, "", "secret shared with Nova", func(o *Options) any { return &o.Metadata.SharedSecret })
 	secret.Secret = true
 	return []row{
-		of("dhcp", "DHCP", "enable_ipv6", flag, true, "answer DHCPv6", func(o *Options) any { return &o.DHCP.EnableIPv6 }),
-		of("dhcp", "DHCP", "dhcp_renewal_time", num, 0, "seconds; 0: half of the lease", func(o *Options) any { return &o.DHCP.RenewalTime }),
-		of("dhcp", "DHCP", "dhcp_rebinding_time", num, 0, "seconds; 0: seven eighths of the lease", func(o *Options) any { return &o.DHCP.RebindingTime }),
+		dhcp("enable_ipv6", flag, true, "answer DHCPv6", func(o *Options) any { return &o.DHCP.EnableIPv6 }),
+		dhcp("dhcp_renewal_time", num, 0, "seconds; 0: half of the lease", func(o *Options) any { return &o.DHCP.RenewalTime }),
+		dhcp("dhcp_rebinding_time", num, 0, "seconds; 0: seven eighths of the lease", func(o *Options) any { return &o.DHCP.RebindingTime }),
 		since("20 and later", of("local_ip", "LOCAL_IP", "static_nat", flag, false, "translate without connection tracking",
 			func(o *Options) any { return &o.LocalIP.StaticNAT })),
 		of("fdb", "FDB", "shared_physical_device_mappings", config.List{}, "", "physnet:device shared with SR-IOV ports",

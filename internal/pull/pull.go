@@ -36,10 +36,11 @@ type Key struct {
 	Owner Owner
 	Kind  neutron.Kind
 	ID    string
+	By    string // the field that has the ID; "": the object's id
 }
 
 func (k Key) compare(l Key) int {
-	return cmp.Or(cmp.Compare(k.Owner, l.Owner), cmp.Compare(k.Kind, l.Kind), cmp.Compare(k.ID, l.ID))
+	return cmp.Or(cmp.Compare(k.Owner, l.Owner), cmp.Compare(k.Kind, l.Kind), cmp.Compare(k.By, l.By), cmp.Compare(k.ID, l.ID))
 }
 
 // Need is a key that has to be asked about.
@@ -56,10 +57,14 @@ type Batch struct {
 	ID    uint64
 	Owner Owner
 	Kind  neutron.Kind
+	By    string // see Key
 	IDs   []string
 	Asked uint64 // when, as the caller of Next counts
 	Check bool   // of what is known
 }
+
+// key returns the key of one of its IDs.
+func (b *Batch) key(id string) Key { return Key{b.Owner, b.Kind, id, b.By} }
 
 // Result is the outcome of a call.
 type Result struct {
@@ -216,7 +221,7 @@ func (l *Ledger) check(o Owner, keys []Key, asked uint64, now time.Time) []Batch
 
 func (l *Ledger) start(keys []Key, asked uint64, check bool) Batch {
 	l.last++
-	b := Batch{ID: l.last, Owner: keys[0].Owner, Kind: keys[0].Kind, Asked: asked, Check: check}
+	b := Batch{ID: l.last, Owner: keys[0].Owner, Kind: keys[0].Kind, By: keys[0].By, Asked: asked, Check: check}
 	for _, k := range keys {
 		b.IDs = append(b.IDs, k.ID)
 		l.keys[k].call = b.ID
@@ -236,13 +241,15 @@ func (l *Ledger) chunks(keys []Key, most int) [][]Key {
 	type lot struct {
 		owner Owner
 		kind  neutron.Kind
+		by    string
 		size  int
 	}
 	lots := map[lot][]Key{}
 	for _, k := range keys {
 		r := l.rules[k.Owner.rule()]
 		size := min(cmp.Or(l.keys[k].most, r.most(k.Kind)), r.most(k.Kind), most)
-		lots[lot{k.Owner, k.Kind, size}] = append(lots[lot{k.Owner, k.Kind, size}], k)
+		at := lot{k.Owner, k.Kind, k.By, size}
+		lots[at] = append(lots[at], k)
 	}
 	var out [][]Key
 	for at, list := range lots {
@@ -256,7 +263,7 @@ func (l *Ledger) chunks(keys []Key, most int) [][]Key {
 // Counts says whether the answer to a call counts for all that it asks about.
 func (l *Ledger) Counts(b Batch) bool {
 	return !slices.ContainsFunc(b.IDs, func(id string) bool {
-		e := l.keys[Key{b.Owner, b.Kind, id}]
+		e := l.keys[b.key(id)]
 		return e == nil || e.call != b.ID
 	})
 }
@@ -274,7 +281,7 @@ func (l *Ledger) Done(b Batch, r Result, now time.Time) {
 		good[id] = true
 	}
 	for _, id := range b.IDs {
-		k := Key{b.Owner, b.Kind, id}
+		k := b.key(id)
 		e := l.keys[k]
 		switch {
 		case e == nil || e.call != b.ID:

@@ -38,7 +38,7 @@ func newBook(t *testing.T) *book {
 // need adds count keys of an owner.
 func (b *book) need(o Owner, kind neutron.Kind, prefix string, count int, known bool) {
 	for i := range count {
-		b.needs = append(b.needs, Need{Key: Key{o, kind, fmt.Sprintf("%s%03d", prefix, i)}, Known: known, Since: b.asked})
+		b.needs = append(b.needs, Need{Key: Key{Owner: o, Kind: kind, ID: fmt.Sprintf("%s%03d", prefix, i)}, Known: known, Since: b.asked})
 	}
 }
 

@@ -4,7 +4,6 @@ package qos
 
 import (
 	"fmt"
-	"hash/fnv"
 	"slices"
 	"strconv"
 	"strings"
@@ -183,9 +182,11 @@ func (q *QoS) number(id string) {
 		case !counted:
 		case find(rules, packetRateLimit, direction) == nil || most == 0:
 			if known || q.w.Port(id) == nil {
+				q.w.MeterIDs.Release(q.meters[key], key.use())
 				delete(q.meters, key)
 			}
 		case q.meters[key] == 0 || q.meters[key] > most:
+			q.w.MeterIDs.Release(q.meters[key], key.use())
 			q.meters[key] = q.newMeter(key, most)
 		}
 	}
@@ -193,9 +194,6 @@ func (q *QoS) number(id string) {
 
 func (q *QoS) newMeter(key meterKey, most uint32) uint32 {
 	taken := map[uint32]bool{}
-	for _, n := range q.meters {
-		taken[n] = true
-	}
 	var written uint32
 	for p := range q.w.View.Ports() {
 		for k, v := range p.OtherConfig {
@@ -206,17 +204,15 @@ func (q *QoS) newMeter(key meterKey, most uint32) uint32 {
 			}
 		}
 	}
-	if written != 0 && written <= most && !taken[written] {
+	if written != 0 && written <= most && !taken[written] && q.w.MeterIDs.Free(written, key.use()) {
+		q.w.MeterIDs[written] = key.use()
 		return written
 	}
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(key.port + key.direction))
-	for i := range most {
-		if n := (h.Sum32()+i)%most + 1; !taken[n] {
-			return n
-		}
-	}
-	return 0
+	return q.w.MeterIDs.Choose(key.use(), most, func(n uint32) bool { return taken[n] })
+}
+
+func (k meterKey) use() world.MeterUse {
+	return world.MeterUse{Extension: name, For: k.port + k.direction}
 }
 
 func (k meterKey) slice() []string { keys := k.keys(); return keys[:] }

@@ -60,6 +60,7 @@ var mayImport = map[string][]string{
 	"internal/qos": {
 		"internal/extension", "internal/world", "internal/pipeline", "internal/neutron", "internal/ovsdb", "openflow",
 	},
+	"internal/dhcp":  {"internal/extension", "internal/world", "internal/pipeline", "internal/neutron", "openflow"},
 	"internal/trunk": {"internal/extension", "internal/world", "internal/pipeline", "internal/neutron", "internal/ovsdb"},
 	"internal/repo":  {},
 	"internal/effect": {
@@ -73,7 +74,7 @@ var mayImport = map[string][]string{
 	},
 	"internal/runner": {
 		"openflow", "oslo/messaging", "internal/effect", "internal/neutron", "internal/observe", "internal/conntrack", "internal/world", "internal/dataplane",
-		"internal/pull", "internal/zones", "internal/snapshot", "internal/iptables",
+		"internal/pull", "internal/zones", "internal/snapshot", "internal/iptables", "internal/extension", "internal/pace",
 	},
 	"internal/agent": {
 		"openflow", "oslo", "internal/options", "internal/effect", "internal/core", "internal/runner", "internal/neutron", "internal/ovsdb", "internal/observe",

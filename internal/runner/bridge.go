@@ -82,9 +82,7 @@ func (r *Runner) readFeatures(ctx context.Context, e *effect.ReadFlows) error {
 	}
 	name, conn := e.Bridge, e.Conn
 	r.work.Go(func() {
-		for p := range conn.PacketIns() {
-			r.put(effect.PacketIn{Bridge: name, Conn: conn, Packet: p})
-		}
+		r.takePackets(name, conn)
 	})
 	return nil
 }

@@ -4,6 +4,7 @@ package runner
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -120,7 +121,7 @@ func (r *Runner) ask(ctx context.Context, versions neutron.Versions, b pull.Batc
 		out.Tunnels, err = r.server.TunnelSync(ctx, r.cfg.LocalIP, b.IDs[0])
 		return out, err
 	}
-	by := "id"
+	by := cmp.Or(b.By, "id")
 	if b.Owner == pull.Filters && b.Kind == neutron.KindPort {
 		by = "security_group_ids"
 	}

@@ -231,3 +231,24 @@ func TestTrunkPorts(t *testing.T) {
 		}
 	}
 }
+
+// A packet that an extension answers goes to the agent, and nowhere else.
+func TestAnsweredByTheAgent(t *testing.T) {
+	h := host(t)
+	h.add(inspect.Flow{
+		Bridge: "br-int", Text: "table=60,priority=101,udp,in_port=3,dl_src=" + macA + ",tp_src=68,tp_dst=67 actions=controller(userdata=64.68,meter_id=7)", Owner: "port " + idA,
+		Reason: "the agent answers the port's DHCP",
+	})
+	from, to, err := h.Ends("a", "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := h.Judge(&Journey{
+		From: from, To: to, Packet: Packet{Protocol: "udp", Src: from.IP, Dst: to.IP, SrcMAC: macA, DstMAC: macB},
+		Trace: traced(t, "userspace(pid=0,controller(reason=1))", "br-int 0 priority=1 in_port=3: goto_table:60",
+			"br-int 60 priority=101 udp,in_port=3,dl_src="+macA+",tp_src=68,tp_dst=67: controller(userdata=64.68,meter_id=7)"),
+	})
+	if v.Outcome != Answered || v.Text != "the agent answers the port's DHCP" {
+		t.Errorf("%s", v)
+	}
+}

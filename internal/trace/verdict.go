@@ -3,6 +3,7 @@
 package trace
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -15,7 +16,7 @@ import (
 const (
 	Delivered = "delivered" // to the port it was sent to
 	Leaves    = "leaves"    // this host, by a tunnel or a wire
-	Answered  = "answered"  // by the switch itself, for the one who was asked
+	Answered  = "answered"  // by the switch itself, or by the agent, for the one who was asked
 	Dropped   = "dropped"
 )
 
@@ -124,10 +125,23 @@ func (j *judge) outcome() Verdict {
 			return Verdict{Outcome: Answered, Text: fmt.Sprintf("the switch answers for %s, as the server said where it is", j.Packet.Dst)}
 		}
 	}
+	if v, ok := j.byAgent(); ok {
+		return v
+	}
 	if j.To.Here() {
 		return Verdict{Outcome: Dropped}
 	}
 	return j.leaving(left)
+}
+
+// byAgent says that a flow of an extension sent the packet to the agent, such as DHCP.
+func (j *judge) byAgent() (Verdict, bool) {
+	for _, s := range j.Trace.Steps {
+		if slices.ContainsFunc(s.Actions, func(a string) bool { return strings.HasPrefix(a, "controller(") }) {
+			return Verdict{Outcome: Answered, Text: cmp.Or(s.Reason, "the agent takes it")}, true
+		}
+	}
+	return Verdict{}, false
 }
 
 // leaving says by which way a packet leaves the host.

@@ -71,6 +71,8 @@ type World struct {
 	Time time.Time
 	// MaxMeters is how many meters a bridge can have, by its name; a bridge that has not told yet is not in it.
 	MaxMeters map[string]uint32
+	// MeterIDs are the ids of meters of the integration bridge that extensions have given out, so that no two of them give out the same.
+	MeterIDs MeterIDs
 
 	exposed map[string]bool  // see Exposed
 	guards  map[string]Guard // see Guard
@@ -111,7 +113,7 @@ func New(cfg Config) *World {
 	}
 	f := &filters{common: c, groups: map[string]*group{}, remotes: map[string]*remote{}}
 	w := &World{
-		filters: f, MaxMeters: map[string]uint32{}, exposed: map[string]bool{}, guards: map[string]Guard{},
+		filters: f, MaxMeters: map[string]uint32{}, MeterIDs: MeterIDs{}, exposed: map[string]bool{}, guards: map[string]Guard{},
 		Segments: &Segments{common: c, byKey: map[SegmentKey]*Segment{}, vlans: newVLANs()},
 		Members:  &Members{filters: f, byID: map[string]*member{}, peers: map[Peer][]string{}, ids: newConjunctionIDs()},
 		vifs:     &vifTable{common: c, rows: map[ovsdb.UUID]vif{}, of: map[string]map[ovsdb.UUID]bool{}},

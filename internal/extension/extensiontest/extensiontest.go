@@ -211,13 +211,28 @@ func (h *host) pull() bool {
 	asked := len(missing) > 0
 	for _, m := range h.set {
 		for _, item := range m.Missing() {
-			var found []neutron.Primitive
-			if o, ok := h.objects[item]; ok {
-				found = []neutron.Primitive{o}
-			}
-			h.check(m.Puller.OnPulled(item.Kind, []string{item.ID}, found))
+			h.check(m.Puller.OnPulled(item.Kind, []string{item.ID}, h.found(item)))
 			asked = true
 		}
 	}
 	return asked
+}
+
+// found returns the objects of the server that an item asks for.
+func (h *host) found(item extension.Item) []neutron.Primitive {
+	if item.By == "" {
+		if o, ok := h.objects[item]; ok {
+			return []neutron.Primitive{o}
+		}
+		return nil
+	}
+	var out []neutron.Primitive
+	for _, k := range slices.SortedFunc(maps.Keys(h.objects), func(a, b extension.Item) int { return strings.Compare(a.ID, b.ID) }) {
+		var fields map[string]any
+		h.check(json.Unmarshal(h.objects[k].Data, &fields))
+		if k.Kind == item.Kind && fields[item.By] == item.ID {
+			out = append(out, h.objects[k])
+		}
+	}
+	return out
 }

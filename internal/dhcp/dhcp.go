@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package dhcp is the extension that answers the DHCP of ports on this host, in place of DHCP agents and their dnsmasq.
+//
+// The server is asked for the networks of ports here and for their subnets, and pushes their changes; the snapshot keeps both, so that a VM gets its
+// address with the server away. Flows send DHCP packets of ports that get an answer, and of nobody else, to the agent (flows.go). An answer is a
+// pure function of the port, its network, the subnets and the request: frame.go reads and writes packets, client.go knows what a port gets,
+// answer4.go and answer6.go decide and write the answers, names.go has dnsmasq's names of options, which Neutron's extra_dhcp_opts use.
+//
+// The port by which a packet came says whose it is. What the packet says about its sender is only compared with that.
+package dhcp
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/patchbay-sdn/patchbay/internal/extension"
+	"github.com/patchbay-sdn/patchbay/internal/neutron"
+	"github.com/patchbay-sdn/patchbay/internal/world"
+	of "github.com/patchbay-sdn/patchbay/openflow"
+)
+
+// name is that in agent.extensions.
+const name = "dhcp"
+
+// DHCP is the extension. It belongs to the agent's loop.
+type DHCP struct {
+	w   *world.World
+	cfg Config
+
+	networks map[string]*network // of ports here that may be answered, by id
+	recalled map[string]*network // from an earlier run
+	ports    map[string]string   // networks of such ports, by id
+	meters   map[string]uint32   // by port
+	missing  map[extension.Item]bool
+	dirty    map[world.Object]bool
+	maximum  uint32          // meters of the integration bridge when they were last given out
+	noted    map[uint32]bool // ids of meters that are written down on ports; nil: not read since the last Resolve
+	last     map[string]answered
+}
+
+// network is a network with its subnets.
+type network struct {
+	network neutron.Network
+	subnets map[string]neutron.Subnet
+	// Known: the server has told the network, and its subnets, or that there are none.
+	known, listed bool
+	pushed        bool // a subnet of it was pushed since they are asked for
+	ports         map[string]bool
+	// sought are subnets that a port names and nobody has told: they were asked for once more.
+	sought map[string]bool
+}
+
+// request is what a client asked for.
+type request struct {
+	name string
+	got  netip.Addr
+}
+
+// answered is the last packet of a port.
+type answered struct {
+	request
+	outcome extension.Outcome
+	at      time.Time
+}
+
+// New returns the maker of the extension.
+func New(cfg Config) extension.New {
+	return func(w *world.World) extension.Extension {
+		return &DHCP{
+			w: w, cfg: cfg, networks: map[string]*network{}, recalled: map[string]*network{}, ports: map[string]string{}, meters: map[string]uint32{},
+			missing: map[extension.Item]bool{}, dirty: map[world.Object]bool{}, last: map[string]answered{},
+		}
+	}
+}
+
+// Name implements extension.Extension.
+func (*DHCP) Name() string { return name }
+
+// Resolve implements extension.Extension.
+func (d *DHCP) Resolve(changed []world.Object) []world.Object {
+	for _, o := range changed {
+		if o.Kind == world.KindPort {
+			d.settle(o.ID)
+		}
+	}
+	if most := d.w.MaxMeters[d.w.Config.IntegrationBridge]; most != d.maximum {
+		d.maximum = most
+		for id := range d.ports {
+			d.number(id)
+			d.dirty[portObject(id)] = true
+		}
+	}
+	for id, n := range d.networks {
+		if len(n.ports) == 0 {
+			delete(d.networks, id)
+			delete(d.missing, networkItem(id))
+			delete(d.missing, subnetsItem(id))
+		}
+	}
+	out := slices.Collect(maps.Keys(d.dirty))
+	clear(d.dirty)
+	d.noted = nil
+	return out
+}
+
+func portObject(id string) world.Object { return world.Object{Kind: world.KindPort, ID: id} }
+
+// served says whether a port is one that DHCP is for: wired, with an address, and not Neutron's own.
+func served(p *world.Port) bool {
+	return p != nil && p.Wiring.State == world.Wired && p.VIF != nil && p.VIF.OFPort != 0 && p.Details != nil && len(p.Details.FixedIPs) > 0 &&
+		!neutron.IsNetworkOwned(p.Details.DeviceOwner) && !strings.HasPrefix(p.Details.DeviceOwner, "neutron:")
+}
+
+// settle notes which network a port has.
+func (d *DHCP) settle(id string) {
+	p, before := d.w.Port(id), d.ports[id]
+	next := ""
+	if served(p) {
+		next = p.Details.NetworkID
+	}
+	if next != before {
+		if n := d.networks[before]; n != nil {
+			delete(n.ports, id)
+		}
+		delete(d.ports, id)
+	}
+	if next == "" {
+		d.release(id)
+		delete(d.last, id)
+		return
+	}
+	d.ports[id] = next
+	n := d.use(next)
+	n.ports[id] = true
+	d.seek(n, p.Details)
+	d.number(id)
+}
+
+// seek asks for the subnets of a network once more if a port names one that is not among them: its push may have been missed.
+func (d *DHCP) seek(n *network, p *neutron.Port) {
+	for _, ip := range p.FixedIPs {
+		if _, known := n.subnets[ip.SubnetID]; n.listed && !known && !n.sought[ip.SubnetID] {
+			n.sought[ip.SubnetID] = true
+			d.missing[subnetsItem(p.NetworkID)] = true
+		}
+	}
+}
+
+// use returns a network, which is asked for if it is new here.
+func (d *DHCP) use(id string) *network {
+	n := d.networks[id]
+	if n == nil {
+		n = cmp.Or(d.recalled[id], &network{subnets: map[string]neutron.Subnet{}})
+		delete(d.recalled, id)
+		n.ports, n.sought = map[string]bool{}, map[string]bool{}
+		d.networks[id] = n
+		d.missing[networkItem(id)], d.missing[subnetsItem(id)] = true, true
+	}
+	return n
+}
+
+// number gives the meter of a port its id.
+func (d *DHCP) number(id string) {
+	switch most := d.w.MaxMeters[d.w.Config.IntegrationBridge]; {
+	case most == 0:
+		d.release(id)
+	case d.meters[id] == 0 || d.meters[id] > most:
+		d.release(id)
+		if d.noted == nil {
+			d.noted = d.readMeters()
+		}
+		if n := d.w.MeterIDs.Choose(meterUse(id), most, func(n uint32) bool { return d.noted[n] }); n != 0 {
+			d.meters[id] = n
+		}
+	}
+}
+
+func (d *DHCP) release(id string) {
+	d.w.MeterIDs.Release(d.meters[id], meterUse(id))
+	delete(d.meters, id)
+}
+
+func meterUse(id string) world.MeterUse { return world.MeterUse{Extension: name, For: id + name} }
+
+// readMeters returns the ids of meters that are written down on ports: they belong to quality of service, of this agent or of one before.
+func (d *DHCP) readMeters() map[uint32]bool {
+	out := map[uint32]bool{}
+	for p := range d.w.View.Ports() {
+		for k, v := range p.OtherConfig {
+			if n, err := strconv.ParseUint(v, 10, 32); err == nil && (strings.HasSuffix(k, "_ingress") || strings.HasSuffix(k, "_egress")) {
+				out[uint32(n)] = true
+			}
+		}
+	}
+	return out
+}
+
+// clientOf returns what answers to a port are made from; nil while it is not known, or if the port gets none.
+func (d *DHCP) clientOf(id string) *client {
+	n, p := d.networks[d.ports[id]], d.w.Port(id)
+	if n == nil || !n.known || !n.listed || !served(p) {
+		return nil
+	}
+	c := &client{cfg: &d.cfg, mac: p.VIF.MAC, port: p.Details, network: &n.network}
+	for _, id := range slices.Sorted(maps.Keys(n.subnets)) {
+		c.subnets = append(c.subnets, n.subnets[id])
+	}
+	return c
+}
+
+// OnPacket implements extension.PacketHandler.
+func (d *DHCP) OnPacket(p extension.Packet) ([]of.Message, extension.Outcome) {
+	c := d.clientOf(p.Key)
+	if c == nil || d.w.Port(p.Key).VIF.OFPort != p.InPort() || p.Bridge != d.w.Config.IntegrationBridge {
+		return nil, extension.Refused // a flow of before, which is about to go
+	}
+	answer, r, outcome := c.answer(p.PacketIn.Packet)
+	d.last[p.Key] = answered{r, outcome, d.w.Time}
+	if answer == nil {
+		return nil, outcome
+	}
+	return []of.Message{of.PacketOut{Packet: answer.bytes(), Actions: []of.Action{of.Output(p.InPort())}}}, outcome
+}
+
+// answer returns the answer to a packet that came from the client's port; nil if it gets none.
+func (c *client) answer(packet []byte) (*frame, request, extension.Outcome) {
+	f, err := readFrame(packet)
+	switch {
+	case err != nil:
+		return nil, request{}, extension.Malformed
+	case f.src.Is4() && f.srcPort == clientPort4 && f.dstPort == serverPort4:
+		return answer4(c, &f)
+	case f.src.Is6() && f.srcPort == clientPort6 && f.dstPort == serverPort6:
+		return answer6(c, &f)
+	}
+	return nil, request{}, extension.Malformed
+}

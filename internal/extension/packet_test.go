@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package extension_test
+
+import (
+	"testing"
+
+	"github.com/patchbay-sdn/patchbay/internal/extension"
+	"github.com/patchbay-sdn/patchbay/internal/pipeline"
+	"github.com/patchbay-sdn/patchbay/internal/world"
+	"github.com/patchbay-sdn/patchbay/openflow"
+)
+
+// answerer takes packets, and notes their keys.
+type answerer struct {
+	name string
+	keys []string
+}
+
+func (a *answerer) Name() string                        { return a.name }
+func (*answerer) Resolve([]world.Object) []world.Object { return nil }
+func (*answerer) Compile(world.Object, *pipeline.Want)  {}
+func (a *answerer) OnPacket(p extension.Packet) ([]openflow.Message, extension.Outcome) {
+	a.keys = append(a.keys, p.Bridge+"/"+p.Key)
+	return []openflow.Message{openflow.PacketOut{}}, extension.Answered
+}
+
+// TestPacketsGoToWhoseFlowSentThem: not to all, and not to one whose name begins alike.
+func TestPacketsGoToWhoseFlowSentThem(t *testing.T) {
+	a, b := &answerer{name: "dns"}, &answerer{name: "dnsx"}
+	set := extension.Set{extension.NewMember(a), extension.NewMember(b)}
+	from := func(action openflow.Action) *openflow.PacketIn {
+		return &openflow.PacketIn{Userdata: []byte(action.(openflow.Controller).Userdata)}
+	}
+	answer, name, outcome := set.OnPacket("br-int", from(extension.ToAgent("dnsx", "port 1", 7)))
+	if len(answer) != 1 || name != "dnsx" || outcome != extension.Answered || len(a.keys) != 0 || len(b.keys) != 1 || b.keys[0] != "br-int/port 1" {
+		t.Errorf("%d answers of %q, %s; the packet came to %q and %q", len(answer), name, outcome, a.keys, b.keys)
+	}
+	for _, userdata := range []string{"", "dn", "log x"} {
+		answer, name, outcome = set.OnPacket("br-int", &openflow.PacketIn{Userdata: []byte(userdata)})
+		if answer != nil || name != "" || outcome != extension.Unclaimed {
+			t.Errorf("userdata %q: %d answers of %q, %s", userdata, len(answer), name, outcome)
+		}
+	}
+	if c := extension.ToAgent("dns", "k", 7).(openflow.Controller); c.Meter != 7 || c.MaxLen != 0xffff {
+		t.Errorf("the action is %+v", c)
+	}
+}
