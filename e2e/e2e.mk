@@ -1,6 +1,10 @@
 # Included by the Makefile.
 E2E = CGO_ENABLED=1 $(GO) test -race -count 1 -timeout 45m -tags e2e -v
 
+# What makes the parts of other releases, and has the lab use them.
+OF_RELEASES = $(if $(RELEASE)$(BROKER)$(SWITCH),bin/lab release make $(RELEASE) $(BROKER) $(SWITCH) &&) \
+	PATCHBAY_LAB_RELEASE=$(or $(RELEASE),$(PATCHBAY_LAB_RELEASE)) PATCHBAY_LAB_BROKER=$(or $(BROKER),$(PATCHBAY_LAB_BROKER)) PATCHBAY_LAB_SWITCH=$(or $(SWITCH),$(PATCHBAY_LAB_SWITCH))
+
 .PHONY: e2e e2e-groups e2e-qos e2e-blink faults soak explain-faults on-call alerts secrets admin-load
 
 e2e: build ## real packets between VMs: wiring on three hosts, every network type, DHCP, isolation; then security groups; prints tables (root)
@@ -70,9 +74,7 @@ e2e-dhcp: build ## DHCP answered on the host: real clients at a DHCP agent's dns
 
 .PHONY: e2e-smoke
 e2e-smoke: build ## the whole agent on the real server in three minutes: a rule opened and closed, restart, dead switch, tampered flows, broker away, a waiting port, trunk; packets and times as a table (root; RELEASE=29, BROKER=suite, SWITCH=suite)
-	$(if $(RELEASE)$(BROKER)$(SWITCH),bin/lab release make $(RELEASE) $(BROKER) $(SWITCH))
-	PATCHBAY_LAB_RELEASE=$(or $(RELEASE),$(PATCHBAY_LAB_RELEASE)) PATCHBAY_LAB_BROKER=$(or $(BROKER),$(PATCHBAY_LAB_BROKER)) PATCHBAY_LAB_SWITCH=$(or $(SWITCH),$(PATCHBAY_LAB_SWITCH)) \
-		$(GO) test -count 1 -timeout 8m -tags e2e -v -run TestSmoke $(TESTFLAGS) ./e2e/
+	$(OF_RELEASES) $(GO) test -count 1 -timeout 8m -tags e2e -v -run TestSmoke $(TESTFLAGS) ./e2e/
 
 .PHONY: e2e-hybrid
 e2e-hybrid: build ## VMs behind Linux bridges, filtered by iptables: a rule opened and closed, a member, restart and kill -9 with no rule touched, drift, br_netfilter off, the Python agent and back, firewall_driver openvswitch and back; packets as a table (root; PATCHBAY_LAB_SERVER=sim)
@@ -81,3 +83,7 @@ e2e-hybrid: build ## VMs behind Linux bridges, filtered by iptables: a rule open
 .PHONY: footprint
 footprint: build ## connections, queues, start, restart and log of both agents while they idle; prints a line each (root)
 	$(GO) test -count 1 -timeout 20m -tags e2e -v -run TestFootprint $(TESTFLAGS) ./e2e/
+
+.PHONY: e2e-handover
+e2e-handover: build ## the Python agent of RELEASE=29 wires filtered VMs, Patchbay takes over and gives back, twice, under packets: none is lost, nothing is left of the other agent, flows and rows as each makes them alone, differences explained (root; BROKER=suite, SWITCH=suite)
+	$(OF_RELEASES) $(GO) test -count 1 -timeout 14m -tags e2e -v -run TestHandover $(TESTFLAGS) ./e2e/

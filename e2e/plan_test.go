@@ -60,7 +60,7 @@ func TestPlan(t *testing.T) {
 		t.FailNow()
 	}
 	t.Run("what is printed happens", func(t *testing.T) {
-		before := x.look(t, h)
+		before := x.state(t, h)
 		if err := h.StopAgent(ctx); err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +68,7 @@ func TestPlan(t *testing.T) {
 			t.Fatal(err)
 		}
 		x.inSync(t, h)
-		x.same(t, printed, before, x.look(t, h))
+		x.same(t, printed, before, x.state(t, h))
 	})
 	t.Run("nothing is left beside Patchbay", func(t *testing.T) {
 		x.unchanged(t, h, func() { x.plan(t, h, 0) })
@@ -76,13 +76,13 @@ func TestPlan(t *testing.T) {
 	})
 	t.Run("a host without an agent", func(t *testing.T) {
 		h := x.l.Host(3)
-		before := x.look(t, h)
+		before := x.state(t, h)
 		printed := x.plan(t, h, 1)
 		if err := h.StartAgent(ctx, lab.Patchbay); err != nil {
 			t.Fatal(err)
 		}
 		x.inSync(t, h)
-		x.same(t, printed, before, x.look(t, h))
+		x.same(t, printed, before, x.state(t, h))
 		x.plan(t, h, 0)
 	})
 }
@@ -193,32 +193,33 @@ type hostState struct {
 	at    time.Time // before it was read
 }
 
-func (x *planRun) look(t *testing.T, h *lab.Host) *hostState {
+// state reads the rows and flows of a host, without flows that packets taught the switch.
+func (c *cloud) state(t *testing.T, h *lab.Host) *hostState {
 	t.Helper()
 	s := &hostState{
 		view: ovsdb.NewView(), at: time.Now(), flows: map[string]map[openflow.Key]openflow.Entry{},
 		stats: map[string]map[openflow.Key]openflow.FlowStat{},
 	}
-	c, err := ovsdb.New(ovsdb.Config{Endpoint: "unix:" + h.Switch().DBSocket()})
+	db, err := ovsdb.New(ovsdb.Config{Endpoint: "unix:" + h.Switch().DBSocket()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(x.ctx)
+	ctx, stop := context.WithCancel(c.ctx)
 	over := make(chan struct{})
-	go func() { defer close(over); c.Run(ctx) }()
-	s.view.Apply(<-c.Changes())
+	go func() { defer close(over); db.Run(ctx) }()
+	s.view.Apply(<-db.Changes())
 	stop()
 	<-over
 	for _, br := range bridges {
 		if s.view.BridgeByName(br) == nil {
 			continue
 		}
-		c, err := openflow.Dial(x.ctx, "unix:"+h.Switch().MgmtSocket(br), openflow.Config{})
+		of, err := openflow.Dial(c.ctx, "unix:"+h.Switch().MgmtSocket(br), openflow.Config{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		s.flows[br], s.stats[br] = map[openflow.Key]openflow.Entry{}, map[openflow.Key]openflow.FlowStat{}
-		err = c.DumpFlows(x.ctx, openflow.Filter{Table: openflow.AllTables}, func(f *openflow.FlowStat) error {
+		err = of.DumpFlows(c.ctx, openflow.Filter{Table: openflow.AllTables}, func(f *openflow.FlowStat) error {
 			e := f.Entry()
 			if flow, err := e.Flow(); err != nil || flow.HardTimeout != 0 || flow.IdleTimeout != 0 {
 				return err // learned from packets
@@ -226,7 +227,7 @@ func (x *planRun) look(t *testing.T, h *lab.Host) *hostState {
 			s.flows[br][e.Key()], s.stats[br][e.Key()] = e, *f
 			return nil
 		})
-		if err = errors.Join(err, c.Close()); err != nil {
+		if err = errors.Join(err, of.Close()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -287,9 +288,9 @@ func (x *planRun) unchanged(t *testing.T, h *lab.Host, do func()) {
 			}
 		}
 	}()
-	beforeQueues, beforeSize, before := queues(), size(), x.look(t, h)
+	beforeQueues, beforeSize, before := queues(), size(), x.state(t, h)
 	do()
-	after := x.look(t, h)
+	after := x.state(t, h)
 	if got := size(); got != beforeSize {
 		t.Errorf("the database wrote %d bytes", got-beforeSize)
 	}
@@ -346,10 +347,10 @@ func (x *planRun) inSync(t *testing.T, h *lab.Host) {
 // quiet waits until the flows and rows of a host have not changed for some time.
 func (x *planRun) quiet(t *testing.T, h *lab.Host) {
 	t.Helper()
-	before, since := x.look(t, h), time.Now()
+	before, since := x.state(t, h), time.Now()
 	if !x.eventually(settled, func() bool {
 		time.Sleep(time.Second)
-		if after := x.look(t, h); len(differences(before, after)) > 0 {
+		if after := x.state(t, h); len(differences(before, after)) > 0 {
 			before, since = after, time.Now()
 		}
 		return time.Since(since) > 10*time.Second

@@ -36,9 +36,14 @@ func (a *Accepted) Release29(lines Snapshot) Snapshot {
 	if a == nil || len(a.Later) == 0 || slices.ContainsFunc(lines, modern.MatchString) {
 		return lines
 	}
+	return a.Since(21, lines)
+}
+
+// Since returns lines of the Python agent of a release, from 21 on, as those of 29.
+func (a *Accepted) Since(release int, lines Snapshot) Snapshot {
 	var out []string
 	for _, line := range lines {
-		if l, now := a.later(line); l != nil {
+		if l, now := a.later(line); l != nil && l.Since > release {
 			out = append(out, now...)
 		} else {
 			out = append(out, line)

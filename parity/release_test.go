@@ -78,6 +78,12 @@ func TestRelease29IsRequired(t *testing.T) {
 	}
 	old := NewSnapshot([]string{"hv1 br-int table=59 a", "hv1 br-int table=71 arp b", "hv1 br-int table=72 c"})
 	later := NewSnapshot([]string{"hv1 br-int table=58 a", "hv1 br-int table=71 arp b", "hv1 br-int table=71 rarp b", "hv1 br-int table=72 c"})
+	if diff := cmp.Diff(later[1:], a.Since(23, later.Select(func(line string) bool { return !strings.Contains(line, "58") && !strings.Contains(line, "rarp") }))); diff != "" {
+		t.Errorf("lines of 23 as those of 29 (- wanted, + found):\n%s", diff)
+	}
+	if diff := cmp.Diff(old, a.Since(24, old)); diff != "" {
+		t.Errorf("lines of 24 are those of 29 (- wanted, + found):\n%s", diff)
+	}
 	for _, want := range []Snapshot{old, later} {
 		if d := Compare(want, later, a).Unexplained(); len(d) > 0 {
 			t.Errorf("%v differs from 29: %v", want, d)
