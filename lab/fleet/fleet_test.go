@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/patchbay-sdn/patchbay/lab/sim"
+	"github.com/patchbay-sdn/patchbay/lab/sim/region"
+	"github.com/patchbay-sdn/patchbay/openflow"
+	"github.com/patchbay-sdn/patchbay/openflow/openflowtest"
+)
+
+// small is a fleet without a broker whose switches have the flows that agents make.
+func small(t *testing.T, network string) *Fleet {
+	t.Helper()
+	f := &Fleet{cfg: Config{Agents: 4, Span: 2, Ports: 2, Network: network}, times: newTimes(), rnd: rand.New(rand.NewPCG(1, 1))}
+	if err := f.cfg.fill(); err != nil {
+		t.Fatal(err)
+	}
+	f.server = &sim.Server{Region: region.New(region.Config{Seed: 1, Workers: true})}
+	if err := f.server.Quietly(func() error { return f.populate(t.Context()) }); err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range f.hosts {
+		if err := h.fresh(t.Context(), f.server.Region, h.ovs, 5*time.Second); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return f
+}
+
+// differences are the wrong flows of all hosts.
+func differences(t *testing.T, f *Fleet) Flows {
+	t.Helper()
+	out, err := compare(t.Context(), f.server.Region, f.hosts, func(int) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out.Hosts != len(f.hosts) || out.Flows < 40*len(f.hosts) {
+		t.Errorf("%d flows on %d hosts were compared", out.Flows, out.Hosts)
+	}
+	return out
+}
+
+func TestComparison(t *testing.T) {
+	for _, network := range []string{vxlan, vlan} {
+		t.Run(network, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := small(t, network)
+				if out := differences(t, f); out.Wrong != 0 {
+					t.Fatalf("%d wrong flows where nothing happened:\n%s", out.Wrong, strings.Join(out.Samples, "\n"))
+				}
+				// A flow is lost.
+				sw := f.hosts[0].ovs.Bridge(integration)
+				var lost openflow.Entry
+				for _, e := range sw.Flows() {
+					if hasField(e.Key().String(), "nw_src="+f.hosts[0].vms[0].ip.String()) {
+						lost = e
+					}
+				}
+				if lost.IsZero() {
+					t.Fatal("no flow of the first port")
+				}
+				if err := sw.Apply(openflow.DeleteFlow(lost.Key())); err != nil {
+					t.Fatal(err)
+				}
+				if out := differences(t, f); out.Wrong != 1 || out.Where != 1 || !strings.HasPrefix(out.Samples[0], "hv00000 has not") {
+					t.Errorf("a flow that is missing: %+v", out)
+				}
+				if err := sw.Apply(openflow.AddFlow(lost)); err != nil {
+					t.Fatal(err)
+				}
+				// A message is lost: the server knows a rule that no agent has heard of.
+				port, p := 77, f.hosts[0].of
+				err := f.server.Quietly(func() error {
+					_, err := f.server.CreateRule(t.Context(), region.RuleSpec{GroupID: p.group, Direction: "ingress", EtherType: "IPv4", Protocol: "tcp", PortMin: &port, PortMax: &port})
+					return err
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if out := differences(t, f); out.Where != 2 || !strings.Contains(strings.Join(out.Samples, "\n"), "tcp_dst=77") && !strings.Contains(strings.Join(out.Samples, "\n"), "tp_dst=77") {
+					t.Errorf("a rule that two hosts have not heard of: %+v", out)
+				}
+			})
+		})
+	}
+}
+
+func TestWatch(t *testing.T) {
+	f := newTimes()
+	h := newHost(1, &project{}, vxlan)
+	h.running = &running{}
+	now := time.Now()
+	h.watch(watch{kind: "plug", since: now, field: "in_port=7", times: f})
+	h.watch(watch{kind: "unplug", since: now, field: "in_port=7", gone: true, times: f})
+	entry := func(port uint32) openflow.Entry {
+		e, err := (&openflow.Flow{Table: 60, Match: openflow.Match{openflow.FromPort(port)}}).Entry()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	h.committed(tunnels, []openflowtest.Mod{{Key: entry(7).Key(), Entry: entry(7)}}, false, nil)
+	h.committed(integration, []openflowtest.Mod{{Key: entry(77).Key(), Entry: entry(77)}}, false, nil)
+	if h.unseen() != 2 {
+		t.Fatal("another bridge, or another port, is taken for it")
+	}
+	h.committed(integration, []openflowtest.Mod{{Key: entry(7).Key(), Entry: entry(7)}}, false, nil)
+	if h.unseen() != 1 || len(f.calm["plug"]) != 1 {
+		t.Errorf("the flow has come: %v", f.calm)
+	}
+	h.disturb()
+	h.committed(integration, []openflowtest.Mod{{Key: entry(7).Key()}}, false, nil)
+	if h.unseen() != 0 || len(f.calm["unplug"]) != 0 || len(f.disturbed) != 1 {
+		t.Errorf("the flow has gone beside a fault: %v, %v", f.calm, f.disturbed)
+	}
+}
+
+func TestPercentiles(t *testing.T) {
+	var list []time.Duration
+	for i := range 200 {
+		list = append(list, time.Duration(200-i)*time.Millisecond)
+	}
+	if p := percentiles(list); p != (Percentiles{200, 100, 180, 198, 200}) {
+		t.Errorf("percentiles of 1 to 200: %+v", p)
+	}
+	if p := percentiles(nil); p.N != 0 || p.String() != "none" {
+		t.Errorf("percentiles of nothing: %+v", p)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	for text, c := range map[string]Config{"event": {Events: []string{"x"}}, "storm": {Storms: []string{"x"}}, "layout": {Layout: "x"}, "networks": {Network: "x"}} {
+		if err := c.fill(); err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+	drawn := func(seed uint64) (list []string) {
+		f := &Fleet{cfg: Config{Events: DefaultEvents()}, rnd: rand.New(rand.NewPCG(seed, 1)), hosts: make([]*host, 9)}
+		for i := range f.hosts {
+			f.hosts[i] = &host{name: string(rune('a' + i))}
+		}
+		for range 50 {
+			name, h := f.draw()
+			list = append(list, name+" "+h.name)
+		}
+		return list
+	}
+	if !slices.Equal(drawn(1), drawn(1)) || slices.Equal(drawn(1), drawn(2)) {
+		t.Error("the seed does not decide what is drawn")
+	}
+}
