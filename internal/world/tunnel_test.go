@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/patchbay-sdn/patchbay/internal/fake"
+	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 )
 
@@ -38,5 +39,26 @@ func TestEndpointsOfOtherNetworksAreNotKept(t *testing.T) {
 		if w.Tunnels.Gone(gone); w.Tunnels.Wanted(gone) {
 			t.Errorf("l2population %t: a tunnel to an endpoint that was taken back", l2population)
 		}
+	}
+}
+
+// What all hosts are sent about a port does not stand for the list of all ports of its network.
+func TestNewsOfAPortAreNotTheList(t *testing.T) {
+	two := fake.TwoNetworks(true)
+	w := world.New(two.Config())
+	seven := 7
+	entries := &neutron.FDBAdd{Networks: map[string]neutron.FDBNetwork{"n1": {NetworkType: "vxlan", SegmentationID: &seven, Ports: map[netip.Addr][]neutron.FDBEntry{
+		netip.MustParseAddr("10.0.0.8"): {{IP: netip.IPv4Unspecified()}},
+	}}}}
+	two.Wire(w)
+	segment := func() *world.Segment { return w.Segments.Get(world.SegmentKey{Network: "n1", ID: 7}) }
+	if w.Tunnels.FDBNews(entries); segment().Told() || len(w.Tunnels.FloodTo(segment())) != 1 {
+		t.Errorf("told %t, broadcasts go to %v", segment().Told(), w.Tunnels.FloodTo(segment()))
+	}
+	if w.Tunnels.FDBAdd(entries); !segment().Told() {
+		t.Error("the list was sent")
+	}
+	if w.Tunnels.FDBNews(entries); !segment().Told() {
+		t.Error("news made the list forgotten")
 	}
 }

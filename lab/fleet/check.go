@@ -38,8 +38,8 @@ func (f *Fleet) check(ctx context.Context, r *Result) (string, error) {
 	return fmt.Sprintf("%d flows on %d hosts, %d wrong", out.Flows, out.Hosts, out.Wrong), err
 }
 
-// atOnce is how many fresh agents there are at a time.
-const atOnce = 8
+// atOnce is how many fresh agents there are at a time. They wait more than they work.
+const atOnce = 48
 
 // samples is how many wrong flows are named.
 const samples = 20
@@ -90,8 +90,13 @@ feeding:
 	return out, errors.Join(errs...)
 }
 
-// freshTime bounds how long a fresh agent takes.
-const freshTime = time.Minute
+const (
+	// freshTime bounds how long the fresh agents of a host take.
+	freshTime = 2 * time.Minute
+	// freshRest is for how long a fresh agent has to be complete. It is for a moment between the rows of a tunnel and the number that the
+	// switch gives to its port, upon which there are flows.
+	freshRest = time.Second
+)
 
 // differences are how many flows a host has, and those that it has and a fresh start has not, or the other way round.
 func (h *host) differences(ctx context.Context, of *region.Region) (n int, wrong []string, err error) {
@@ -137,17 +142,18 @@ func (h *host) wrong(have, want map[string]bool) (wrong []string) {
 // fresh runs an agent over a switch without flows until it has everything, with no broker between it and the region. Grace is how long it
 // waits for forwarding entries.
 func (h *host) fresh(ctx context.Context, of *region.Region, ovs *fake.OVS, grace time.Duration) error {
-	complete := make(chan struct{})
-	done := sync.OnceFunc(func() { close(complete) })
-	var missing []string
 	var mu sync.Mutex
+	var since time.Time // complete
+	var missing []string
 	cfg := h.config(ovs, slog.New(slog.DiscardHandler))
 	cfg.FDBGrace = grace
 	cfg.Progress = func(p agent.Progress) {
 		mu.Lock()
 		defer mu.Unlock()
-		if missing = p.Missing; p.Complete && p.Idle {
-			done()
+		if missing = p.Missing; !p.Complete || !p.Idle {
+			since = time.Time{}
+		} else if since.IsZero() {
+			since = time.Now()
 		}
 	}
 	r, err := run(ctx, cfg, ovs, func(onEvent func(messaging.Event)) (agent.Broker, error) {
@@ -159,13 +165,20 @@ func (h *host) fresh(ctx context.Context, of *region.Region, ovs *fake.OVS, grac
 		return err
 	}
 	defer func() { r.cancel(); <-r.done; ovs.Close() }()
-	select {
-	case <-ctx.Done():
+	for tick := time.Tick(freshRest / 10); ; {
+		select {
+		case <-ctx.Done():
+			mu.Lock()
+			defer mu.Unlock()
+			return fmt.Errorf("not complete, %q: %w", missing, ctx.Err())
+		case <-tick:
+		}
 		mu.Lock()
-		defer mu.Unlock()
-		return fmt.Errorf("not complete, %q: %w", missing, ctx.Err())
-	case <-complete:
-		return nil
+		complete := !since.IsZero() && time.Since(since) >= freshRest
+		mu.Unlock()
+		if complete {
+			return nil
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,9 +18,9 @@ import (
 )
 
 // small is a fleet without a broker whose switches have the flows that agents make.
-func small(t *testing.T, network string) *Fleet {
+func small(t *testing.T, network string, agents, span int) *Fleet {
 	t.Helper()
-	f := &Fleet{cfg: Config{Agents: 4, Span: 2, Ports: 2, Network: network}, times: newTimes(), rnd: rand.New(rand.NewPCG(1, 1))}
+	f := &Fleet{cfg: Config{Agents: agents, Span: span, Ports: 2, Network: network}, times: newTimes(), rnd: rand.New(rand.NewPCG(1, 1))}
 	if err := f.cfg.fill(); err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +53,7 @@ func TestComparison(t *testing.T) {
 	for _, network := range []string{vxlan, vlan} {
 		t.Run(network, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := small(t, network)
+				f := small(t, network, 4, 2)
 				if out := differences(t, f); out.Wrong != 0 {
 					t.Fatalf("%d wrong flows where nothing happened:\n%s", out.Wrong, strings.Join(out.Samples, "\n"))
 				}
@@ -91,6 +92,30 @@ func TestComparison(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Agents of one network that restart at the same time hear of each other before the server has sent them who else is there. They must not take the
+// first for the second, and delete flows that are needed.
+func TestNeighboursRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := small(t, vxlan, 8, 8)
+		var wg sync.WaitGroup
+		for _, h := range f.hosts {
+			h.ovs.Committed = func(bridge string, mods []openflowtest.Mod, _ bool, _ map[openflow.Key]openflow.Entry) {
+				for _, m := range mods {
+					if m.Entry.IsZero() {
+						t.Errorf("the restart of %s deletes a flow of %s: %s", h.name, bridge, m.Key)
+					}
+				}
+			}
+			wg.Go(func() {
+				if err := h.fresh(t.Context(), f.server.Region, h.ovs, time.Minute); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+	})
 }
 
 func TestWatch(t *testing.T) {
