@@ -23,7 +23,7 @@ func (c *cli) fleet() *cobra.Command {
 		Use:   "fleet",
 		Short: "Run many agents on one RabbitMQ, each with a switch in memory, and compare all flows in the end",
 		Long: `Start a RabbitMQ node of its own, the simulated server and --n agents in this process: the agent's own code with its own broker
-client, each over an Open vSwitch in memory. Measure them at rest, change ports and groups for --for at --rate, have --storms one after the other,
+client, each over an Open vSwitch in memory. Measure them at rest, change ports and groups for --for, at --rate messages to all agents a second, have --storms one after the other,
 and compare the flows of all switches with those of fresh agents that ask for what is there in the end. Wrong flows end in exit status 1.
 
 Events are plug, delete, move (of ports), rule (of groups), agent (crashes, is back after 3 s), switch (loses its flows), server (answers nobody
@@ -53,11 +53,11 @@ all hosts have, changed 100 times). The same --seed draws the same changes of th
 	}
 	f := cmd.Flags()
 	f.IntVar(&cfg.Agents, "n", 100, "agents")
-	f.IntVar(&cfg.Ports, "ports", 2, "ports of each host at the start")
+	f.IntVar(&cfg.Ports, "ports", 1, "ports of each host at the start")
 	f.IntVar(&cfg.Span, "span", 10, "hosts that share a network and its group")
-	f.StringVar(&cfg.Network, "network", "vxlan", "type of the networks: vxlan, with l2population, or vlan")
+	f.StringVar(&cfg.Network, "network", "", "type of the networks: vxlan, with l2population, or vlan (default vxlan up to 300 agents)")
 	f.Float64Var(&cfg.StartRate, "start-rate", 100, "agents started a second")
-	f.Float64Var(&cfg.Rate, "rate", 5, "changes a second")
+	f.Float64Var(&cfg.Rate, "rate", 5, "messages of the server to all agents a second, to which changes lead")
 	f.DurationVar(&cfg.For, "for", time.Minute, "how long changes happen")
 	f.DurationVar(&cfg.Idle, "idle", 10*time.Second, "how long agents are measured at rest, after the start")
 	f.DurationVar(&cfg.Settle, "settle", 3*time.Minute, "how long agents may take to be in sync")

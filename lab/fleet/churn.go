@@ -50,14 +50,15 @@ func (f *Fleet) draw() (string, *host) {
 	return f.cfg.Events[0], h // never
 }
 
-// churn changes ports and groups at a rate.
+// churn changes ports and groups, as often as the rate of messages allows.
 func (f *Fleet) churn(ctx context.Context, r *Result) (string, error) {
 	if f.cfg.For <= 0 {
 		return "", nil
 	}
 	began, before := time.Now(), f.usage.now(&f.counts)
-	tick := time.NewTicker(time.Duration(float64(time.Second) / f.cfg.Rate))
+	tick := time.NewTicker(min(100*time.Millisecond, time.Duration(float64(time.Second)/f.cfg.Rate)))
 	defer tick.Stop()
+	sent := f.server.SentToAll()
 	counted, told := map[string]int{}, began
 	c := &r.Changes
 	for time.Since(began) < f.cfg.For {
@@ -65,6 +66,9 @@ func (f *Fleet) churn(ctx context.Context, r *Result) (string, error) {
 		case <-ctx.Done():
 			return "", ctx.Err()
 		case <-tick.C:
+		}
+		if c.Pushes = f.server.SentToAll() - sent; float64(c.Pushes) > f.cfg.Rate*time.Since(began).Seconds() {
+			continue
 		}
 		name, h := f.draw()
 		if err := events[name].run(f, ctx, h); err != nil {
@@ -85,7 +89,7 @@ func (f *Fleet) churn(ctx context.Context, r *Result) (string, error) {
 	}
 	c.Depth = depth
 	f.work.Wait()
-	return fmt.Sprintf("%d changes: %s", c.Count, c.Cost), nil
+	return fmt.Sprintf("%d changes, %d messages to all: %s", c.Count, c.Pushes, c.Cost), nil
 }
 
 // plug makes a port and plugs it in. Every host of the project gets to know a member.

@@ -28,11 +28,11 @@ const (
 // Config says how large a fleet is and what happens to it. Zero values mean the defaults that are given.
 type Config struct {
 	Agents    int     // 100
-	Ports     int     // of each host at the start; 2
+	Ports     int     // of each host at the start; 1
 	Span      int     // hosts that share a project, a network and its default group; 10
-	Network   string  // type of the networks: vxlan, with l2population, or vlan
+	Network   string  // type of the networks: vxlan, with l2population, or vlan; vxlan up to 300 agents
 	StartRate float64 // agents a second; 100
-	Rate      float64 // changes a second; 5
+	Rate      float64 // messages to all agents a second, to which changes lead; 5
 	For       time.Duration
 	Idle      time.Duration // how long the agents are measured at rest
 	Seed      uint64
@@ -56,6 +56,9 @@ type Progress struct {
 	Passed time.Duration
 }
 
+// mostTunnelled is how many agents have tunnels by default. A start of N agents with tunnels has the server send all agents 2 N messages or more.
+const mostTunnelled = 300
+
 func (c *Config) fill() error {
 	def := func(to *int, v int) {
 		if *to == 0 {
@@ -63,7 +66,7 @@ func (c *Config) fill() error {
 		}
 	}
 	def(&c.Agents, 100)
-	def(&c.Ports, 2)
+	def(&c.Ports, 1)
 	def(&c.Span, 10)
 	for to, v := range map[*float64]float64{&c.StartRate: 100, &c.Rate: 5} {
 		if *to == 0 {
@@ -75,6 +78,9 @@ func (c *Config) fill() error {
 	}
 	if c.Network == "" {
 		c.Network = vxlan
+		if c.Agents > mostTunnelled {
+			c.Network = vlan
+		}
 	}
 	if c.Layout == "" {
 		c.Layout = Hub

@@ -3,5 +3,5 @@ N ?= 200
 RATE ?= 5
 FLEETFLAGS ?=
 .PHONY: fleet
-fleet: build ## N=200 agents, real code on one real RabbitMQ, with RATE=5 changes a second for a minute: costs, change to flow, and all flows compared in the end (FLEETFLAGS='--for 20s --storms broker,restart')
+fleet: build ## N=200 agents, real code on one real RabbitMQ, with RATE=5 messages to all of them a second for a minute: costs, change to flow, and all flows compared in the end (FLEETFLAGS='--for 20s --storms broker,restart')
 	@bin/lab fleet --n $(N) --rate $(RATE) --seed $(SEED) $(FLEETFLAGS)

@@ -19,7 +19,7 @@ type Result struct {
 	Span     int     `json:"hosts_of_a_network"`
 	Network  string  `json:"network"`
 	Seed     uint64  `json:"seed"`
-	Rate     float64 `json:"changes_per_second_wanted"`
+	Rate     float64 `json:"messages_to_all_per_second_wanted"`
 	Layout   string  `json:"layout"`
 	Query    string  `json:"transport_options,omitempty"`
 	RabbitMQ string  `json:"rabbitmq"`
@@ -76,6 +76,7 @@ type Rest struct {
 type Changes struct {
 	Cost
 	Count     int                    `json:"count"`
+	Pushes    int64                  `json:"messages_to_all"`
 	By        map[string]int         `json:"by_kind"`
 	Times     map[string]Percentiles `json:"change_to_flow"`
 	All       Percentiles            `json:"change_to_flow_all"`
@@ -163,7 +164,7 @@ func (r *Result) Write(w io.Writer) error {
 		row("rest", "agent with switch %.3f ms of CPU a second, broker %.3f", r.Rest.FleetCPUPerAgent, r.Rest.BrokerCPUPerAgent)
 	}
 	if c := r.Changes; c.Count > 0 {
-		row("changes", "%d (%s)", c.Count, counted(c.By))
+		row("changes", "%d (%s), %.1f messages to all a second", c.Count, counted(c.By), float64(c.Pushes)/c.Seconds)
 		row("  cost", "%s", c.Cost)
 		for _, kind := range sortedNames(c.Times) {
 			row("  "+kind+" to flow", "%s", c.Times[kind])

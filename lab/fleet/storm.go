@@ -100,7 +100,7 @@ func (f *Fleet) serverStorm(ctx context.Context) (string, error) {
 		select {
 		case <-ctx.Done():
 			return "", ctx.Err()
-		case <-time.After(time.Duration(float64(time.Second) / f.cfg.Rate)):
+		case <-time.After(time.Duration(3 * float64(time.Second) / f.cfg.Rate)):
 		}
 	}
 	f.disturb()

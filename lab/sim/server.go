@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/lab/sim/region"
@@ -40,6 +41,7 @@ type Server struct {
 
 	client *messaging.Client
 	mu     sync.Mutex
+	toAll  atomic.Int64  // messages that were sent to all agents
 	stuck  chan struct{} // nil unless nobody works on calls; closed when somebody does again
 	api    *http.Server
 	log    func(string, ...any)
@@ -94,6 +96,9 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s.Deliver(func(t messaging.Target, method string, args any) error {
+		if t.Fanout {
+			s.toAll.Add(1)
+		}
 		return s.client.Cast(context.Background(), t, method, args)
 	})
 	// Concurrent, as the real one: an agent may ask for ten thousand ports while another one reports its state.
@@ -148,6 +153,9 @@ func (s *Server) Hang() (resume func()) {
 		close(stuck)
 	})
 }
+
+// SentToAll is how many messages were sent to all agents so far.
+func (s *Server) SentToAll() int64 { return s.toAll.Load() }
 
 // Leave closes the connection to the broker. The region goes on for those who join it.
 func (s *Server) Leave(ctx context.Context) error {

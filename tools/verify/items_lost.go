@@ -127,8 +127,8 @@ func speed() []item {
 		return it
 	}
 	return []item{
-		fleet("fleet-1000", "N=1000 RATE=5 FLEETFLAGS='--ports 1'", "1,000 agents, 5 changes a second", "1 s", "<= 1000"),
-		fleet("fleet-10000", "N=10000 RATE=0.33 FLEETFLAGS='--ports 1 --network vlan --for 3m --settle 10m'", "10,000 agents, a change in 3 s", "3 s", "<= 3000"),
+		fleet("fleet-1000", "N=1000 RATE=5", "1,000 agents, 5 messages a second to all", "1 s", "<= 1000"),
+		fleet("fleet-10000", "N=10000 RATE=0.33 FLEETFLAGS='--for 3m --settle 10m'", "10,000 agents, a message to all in 3 s", "3 s", "<= 3000"),
 		bench("bench-wiring-sim", "PATCHBAY_BENCH_SERVER=sim PATCHBAY_BENCH_RUNS=1 make --no-print-directory bench-wiring", "the floor itself takes longer than the target where many ports come at once", []claim{
 			{text: "one port, plug → ACTIVE, simulated server", wanted: "1.5 × floor", show: "{one}, {one-ratio} (Python {one-python})"},
 			{text: "100 ports at once, agent CPU", wanted: "1/40 of Python", show: "{cpu}, {cpu-ratio} (Python {cpu-python})"},
