@@ -22,8 +22,8 @@ func (l2population TwoNetworks) Config() world.Config {
 }
 
 // Fill gives a world two networks with a port each: n1, in tunnels to three endpoints, of which one is up, and n2.
-func (n TwoNetworks) Fill(w *world.World) {
-	n.Wire(w)
+func (l2population TwoNetworks) Fill(w *world.World) {
+	l2population.Wire(w)
 	for _, ip := range []string{"10.0.0.2", "10.0.0.3", "10.0.0.4"} {
 		endpoint := netip.MustParseAddr(ip)
 		w.Tunnels.Up(world.Endpoint{Type: "vxlan", IP: endpoint})
