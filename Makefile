@@ -146,4 +146,4 @@ ci: ## exactly what CI does
 	bash .ci/run
 
 # Longer runs on the lab, kept beside what they run.
-include parity/parity.mk e2e/e2e.mk bench/bench.mk deploy/deploy.mk lab/kernel/kernel.mk
+include parity/parity.mk e2e/e2e.mk bench/bench.mk deploy/deploy.mk lab/kernel/kernel.mk lab/fleet/fleet.mk

@@ -114,7 +114,9 @@ func NewConn(ctx context.Context, nc net.Conn, cfg Config) (*Conn, error) {
 // readBuffer is the size of the buffer of the reader, writeChunk the amount
 // that is written at once.
 const (
-	readBuffer = 256 << 10
+	// It stays for as long as the connection does. Small messages come together in it; what is longer, as the parts of a dump are, goes
+	// past it.
+	readBuffer = 16 << 10
 	writeChunk = 256 << 10
 )
 

@@ -44,7 +44,7 @@ func root() *cobra.Command {
 		SilenceErrors: true,
 	}
 	cmd.PersistentFlags().StringVar(&c.dir, "dir", "", "the lab's directory (default $"+lab.EnvDir+" or "+lab.DefaultDir+")")
-	cmd.AddCommand(c.up(), c.down(), c.status(), c.install(), c.host(), c.agent(), c.vm(), c.port(), c.allow(), c.flows(), c.logs(), c.floor(), c.sim(), c.releases())
+	cmd.AddCommand(c.up(), c.down(), c.status(), c.install(), c.host(), c.agent(), c.vm(), c.port(), c.allow(), c.flows(), c.logs(), c.floor(), c.sim(), c.fleet(), c.releases())
 	return cmd
 }
 

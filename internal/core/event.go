@@ -253,7 +253,11 @@ func (c *Core) message(m *messaging.Message) {
 	case *neutron.TunnelDelete:
 		c.world.Tunnels.Gone(world.Endpoint{Type: d.Type, IP: d.IP})
 	case *neutron.FDBAdd:
-		c.world.Tunnels.FDBAdd(d)
+		if m.Fanout {
+			c.world.Tunnels.FDBNews(d)
+		} else {
+			c.world.Tunnels.FDBAdd(d)
+		}
 	case *neutron.FDBRemove:
 		c.world.Tunnels.FDBRemove(d)
 	case *neutron.FDBChange:

@@ -22,7 +22,21 @@ func (l2population TwoNetworks) Config() world.Config {
 }
 
 // Fill gives a world two networks with a port each: n1, in tunnels to three endpoints, of which one is up, and n2.
-func (TwoNetworks) Fill(w *world.World) {
+func (l2population TwoNetworks) Fill(w *world.World) {
+	l2population.Wire(w)
+	for _, ip := range []string{"10.0.0.2", "10.0.0.3", "10.0.0.4"} {
+		endpoint := netip.MustParseAddr(ip)
+		w.Tunnels.Up(world.Endpoint{Type: "vxlan", IP: endpoint})
+		seven := 7
+		w.Tunnels.FDBAdd(&neutron.FDBAdd{Networks: map[string]neutron.FDBNetwork{"n1": {NetworkType: "vxlan", SegmentationID: &seven, Ports: map[netip.Addr][]neutron.FDBEntry{
+			endpoint: {{IP: netip.IPv4Unspecified()}, {MAC: neutron.MAC{2, 1, 1, 1, 1, endpoint.As4()[3]}, IP: netip.MustParseAddr("192.168.0.9")}},
+		}}}})
+	}
+	w.Resolve()
+}
+
+// Wire gives a world the networks and ports, and tells nothing of endpoints and what is behind them.
+func (TwoNetworks) Wire(w *world.World) {
 	number := func(n int) *int { return &n }
 	batch := &ovsdb.Batch{Seq: 1, Kind: ovsdb.Initial, OpenVSwitch: []ovsdb.Diff[ovsdb.OpenVSwitch]{{New: &ovsdb.OpenVSwitch{UUID: "root", OVSVersion: "3.1.0"}}}}
 	row := func(name string, ofport *int, ids map[string]string, failed string) ovsdb.UUID {
@@ -46,14 +60,5 @@ func (TwoNetworks) Fill(w *world.World) {
 		{ID: "p1", NetworkID: "n1", AdminStateUp: true, Bindings: bindings, BindingLevels: level("vxlan", "", 7)},
 		{ID: "p2", NetworkID: "n2", AdminStateUp: true, Bindings: bindings, BindingLevels: level("vlan", "physnet1", 9)},
 	})
-	w.Resolve()
-	for _, ip := range []string{"10.0.0.2", "10.0.0.3", "10.0.0.4"} {
-		endpoint := netip.MustParseAddr(ip)
-		w.Tunnels.Up(world.Endpoint{Type: "vxlan", IP: endpoint})
-		seven := 7
-		w.Tunnels.FDBAdd(&neutron.FDBAdd{Networks: map[string]neutron.FDBNetwork{"n1": {NetworkType: "vxlan", SegmentationID: &seven, Ports: map[netip.Addr][]neutron.FDBEntry{
-			endpoint: {{IP: netip.IPv4Unspecified()}, {MAC: neutron.MAC{2, 1, 1, 1, 1, endpoint.As4()[3]}, IP: netip.MustParseAddr("192.168.0.9")}},
-		}}}})
-	}
 	w.Resolve()
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package fake has the peers of an agent in memory, for tests: they behave as the real ones do, fail on demand, and need neither
-// sockets nor time. Only tests import it.
+// sockets nor time. Only tests import it, and the fleet of the lab.
 //
 // OVS is an Open vSwitch: a database that speaks OVSDB ([Database]), and for every bridge a switch that speaks OpenFlow (package
 // openflowtest). The agent's own clients talk to both. Integration tests hold the switch, and what the database is asked, against

@@ -150,11 +150,17 @@ func ParseStation(id string) (SegmentKey, neutron.MAC, bool) {
 	return segment, mac, ok && okKey && err == nil
 }
 
-// FDBAdd takes forwarding entries. Those of segments without ports here are dropped: the server sends them again when
-// the first port comes up.
-func (w *Tunnels) FDBAdd(m *neutron.FDBAdd) {
+// FDBAdd takes all forwarding entries of networks, as the server sends them to this host. Those of segments without ports here are dropped: the server
+// sends them again when the first port comes up.
+func (w *Tunnels) FDBAdd(m *neutron.FDBAdd) { w.fdbAdd(m, true) }
+
+// FDBBroadcast takes forwarding entries that all hosts are sent: those of another host's port. In a region whose agents restart they come before the list of
+// all, and do not stand for it.
+func (w *Tunnels) FDBBroadcast(m *neutron.FDBAdd) { w.fdbAdd(m, false) }
+
+func (w *Tunnels) fdbAdd(m *neutron.FDBAdd, all bool) {
 	w.eachEntry(m.Networks, func(s *Segment, endpoint netip.Addr, e neutron.FDBEntry) {
-		s.fdb.received, s.fdb.known = true, true
+		s.fdb.received, s.fdb.known = s.fdb.received || all, true
 		s.fdb.add(endpoint, e)
 	})
 }
@@ -245,5 +251,5 @@ func (s *Segment) Station(mac neutron.MAC) (Station, bool) {
 	return Station{mac, Endpoint{s.Type, last.endpoint}, last.ips}, true
 }
 
-// FDBReceived says whether the server has sent forwarding entries for the segment since it has ports here.
+// FDBReceived says whether the server has sent this host the forwarding entries of the segment since it has ports here.
 func (s *Segment) FDBReceived() bool { return s.fdb.received }

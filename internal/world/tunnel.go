@@ -13,7 +13,7 @@ import (
 type Tunnels struct {
 	*common
 	segments  *Segments
-	endpoints map[Endpoint]uint64 // and when they were announced
+	endpoints map[Endpoint]uint64 // and when they were announced; none with l2population, which says who is behind which endpoint
 	withdrawn map[Endpoint]uint64 // those that the server took back, and when
 	listed    map[string]uint64   // when the last list of all endpoints of a type was asked for
 }
@@ -64,6 +64,9 @@ func (w *Tunnels) Sync(tunnelType string, endpoints []netip.Addr, asked uint64) 
 	}
 	// Lists that were asked for earlier no longer count, and this one knows what went before it was asked for.
 	maps.DeleteFunc(w.withdrawn, func(e Endpoint, at uint64) bool { return e.Type == tunnelType && at <= asked })
+	if w.Config.L2Population {
+		return
+	}
 	for _, ip := range endpoints {
 		e := Endpoint{tunnelType, ip}
 		if w.withdrawn[e] > asked {
@@ -83,7 +86,7 @@ func (w *Tunnels) Listed(tunnelType string) bool {
 }
 
 func (w *Tunnels) setEndpoint(e Endpoint, up bool) {
-	if !e.IP.IsValid() || e.IP == w.Config.LocalIP || e.IP.Is4() != w.Config.LocalIP.Is4() ||
+	if w.Config.L2Population || !e.IP.IsValid() || e.IP == w.Config.LocalIP || e.IP.Is4() != w.Config.LocalIP.Is4() ||
 		!slices.Contains(w.Config.TunnelTypes, e.Type) || (w.endpoints[e] > 0) == up {
 		return
 	}
@@ -94,10 +97,8 @@ func (w *Tunnels) setEndpoint(e Endpoint, up bool) {
 	} else {
 		delete(w.endpoints, e)
 	}
-	if !w.Config.L2Population {
-		w.markTunnel(e)
-		w.segments.markWhere(func(s *Segment) bool { return s.Type == e.Type })
-	}
+	w.markTunnel(e)
+	w.segments.markWhere(func(s *Segment) bool { return s.Type == e.Type })
 }
 
 // WantedEndpoints lists the endpoints to which tunnels are needed: with l2population those behind which a segment of ours

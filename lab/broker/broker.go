@@ -54,6 +54,11 @@ type Config struct {
 	// Conf is what rabbitmq.conf says besides, such as "deprecated_features.permit.transient_nonexcl_queues = false\n".
 	Conf string
 
+	// Schedulers is how many cores the node uses; default 1, so that many nodes and tests share few cores.
+	Schedulers int
+	// Memory is how many bytes the node may take before it blocks publishers; default 512 MiB.
+	Memory int64
+
 	// Plugins are enabled in addition to none; for instance rabbitmq_auth_mechanism_ssl for EXTERNAL logins.
 	Plugins []string
 }

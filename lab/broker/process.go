@@ -4,6 +4,7 @@ package broker
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -84,10 +85,10 @@ func (b *Broker) erlangConfig() string {
   {loopback_users, []},
   {default_user, %s}, {default_pass, %s}, {default_vhost, %s},
   {default_user_tags, [administrator]}, {default_permissions, [<<".*">>, <<".*">>, <<".*">>]},
-  {vm_memory_high_watermark, {absolute, 536870912}},
+  {vm_memory_high_watermark, {absolute, %d}},
   {disk_free_limit, 50000000}
 ]}].
-`, erlString(b.s.Addr), b.s.Port, tls, mechanisms, erlBinary(b.s.User), erlBinary(b.s.Password), erlBinary(b.s.VHost))
+`, erlString(b.s.Addr), b.s.Port, tls, mechanisms, erlBinary(b.s.User), erlBinary(b.s.Password), erlBinary(b.s.VHost), cmp.Or(b.s.Memory, 512<<20))
 }
 
 func erlString(s string) string {
@@ -122,9 +123,9 @@ func (b *Broker) env() []string {
 		// With input allowed the start script replaces itself by the Erlang VM, so the pid we start is the node's;
 		// -noinput (an argument) takes the console away again.
 		"RABBITMQ_ALLOW_INPUT=1",
-		// One scheduler and no busy waiting: many nodes and tests share few cores.
-		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=+S 1:1 +A 4 +SDio 2 +sbwt none +sbwtdcpu none +sbwtdio none " +
-			"-kernel inet_dist_use_interface {127,0,0,1}",
+		// No busy waiting: many nodes and tests share few cores.
+		fmt.Sprintf("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=+S %[1]d:%[1]d +A 4 +SDio 2 +sbwt none +sbwtdcpu none +sbwtdio none "+
+			"-kernel inet_dist_use_interface {127,0,0,1}", cmp.Or(b.s.Schedulers, 1)),
 		"RABBITMQ_CTL_ERL_ARGS=+S 1:1 +sbwt none -kernel inet_dist_use_interface {127,0,0,1}",
 	}
 }

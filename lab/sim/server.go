@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/lab/sim/region"
@@ -26,6 +27,8 @@ type Config struct {
 	Release int
 	// Unkind is what goes wrong.
 	Unkind Unkind
+	// Workers has messages about different networks sent beside each other, as by several processes of a server.
+	Workers bool
 	// DHCP pretends that an agent serves the subnets that ask for it: their ports wait for it, and it takes so long.
 	DHCP time.Duration
 	// Log is told what goes wrong; nil ignores it.
@@ -37,6 +40,9 @@ type Server struct {
 	*region.Region
 
 	client *messaging.Client
+	mu     sync.Mutex
+	toAll  atomic.Int64  // messages that were sent to all agents
+	stuck  chan struct{} // nil unless nobody works on calls; closed when somebody does again
 	api    *http.Server
 	log    func(string, ...any)
 	done   sync.WaitGroup
@@ -78,7 +84,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Log != nil {
 		s.log = cfg.Log
 	}
-	s.Region = region.New(region.Config{Release: cfg.Release, Unkind: cfg.Unkind, DHCP: cfg.DHCP, Log: s.log})
+	s.Region = region.New(region.Config{Release: cfg.Release, Unkind: cfg.Unkind, DHCP: cfg.DHCP, Workers: cfg.Workers, Log: s.log})
 	if cfg.Unkind != (Unkind{}) {
 		s.log("unkind: %v", cfg.Unkind)
 	}
@@ -90,11 +96,14 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s.Deliver(func(t messaging.Target, method string, args any) error {
+		if t.Fanout {
+			s.toAll.Add(1)
+		}
 		return s.client.Cast(context.Background(), t, method, args)
 	})
 	// Concurrent, as the real one: an agent may ask for ten thousand ports while another one reports its state.
 	concurrency := 8
-	if cfg.Unkind != (Unkind{}) {
+	if cfg.Unkind != (Unkind{}) || cfg.Workers {
 		concurrency = 64 // many of them wait
 	}
 	service := messaging.Service{Topics: region.Topics(), Shared: true, Concurrency: concurrency, Handler: s.handle}
@@ -111,6 +120,15 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 
 // handle answers a call. One that is lost is answered when nobody waits any more.
 func (s *Server) handle(ctx context.Context, m *messaging.Message) (any, error) {
+	s.mu.Lock()
+	stuck := s.stuck
+	s.mu.Unlock()
+	if stuck != nil {
+		select {
+		case <-ctx.Done():
+		case <-stuck:
+		}
+	}
 	result, err := s.Handle(ctx, m)
 	if errors.Is(err, region.ErrLost) {
 		select {
@@ -119,6 +137,30 @@ func (s *Server) handle(ctx context.Context, m *messaging.Message) (any, error) 
 		}
 	}
 	return result, err
+}
+
+// Hang has calls wait, as those to a server whose workers are stuck or gone, until the returned function is called. Changes are still made and
+// sent, as by the processes of the API.
+func (s *Server) Hang() (resume func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stuck := make(chan struct{})
+	s.stuck = stuck
+	return sync.OnceFunc(func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.stuck = nil
+		close(stuck)
+	})
+}
+
+// SentToAll is how many messages were sent to all agents so far.
+func (s *Server) SentToAll() int64 { return s.toAll.Load() }
+
+// Leave closes the connection to the broker. The region goes on for those who join it.
+func (s *Server) Leave(ctx context.Context) error {
+	s.Deliver(nil)
+	return s.client.Close(ctx)
 }
 
 func (s *Server) serveAPI(addr string) error {
@@ -142,7 +184,9 @@ func (s *Server) Close(ctx context.Context) error {
 		err = s.api.Close()
 	}
 	s.Region.Close()
-	err = errors.Join(err, s.client.Close(ctx))
+	if left := s.client.Close(ctx); !errors.Is(left, messaging.ErrClosed) {
+		err = errors.Join(err, left)
+	}
 	s.done.Wait()
 	return err
 }

@@ -127,6 +127,8 @@ func speed() []item {
 		return it
 	}
 	return []item{
+		fleet("fleet-1000", "N=1000 RATE=5", "1,000 agents, 5 messages a second to all", "1 s", "<= 1000"),
+		fleet("fleet-10000", "N=10000 RATE=0.33 FLEETFLAGS='--for 3m --settle 10m'", "10,000 agents, a message to all in 3 s", "3 s", "<= 3000"),
 		bench("bench-wiring-sim", "PATCHBAY_BENCH_SERVER=sim PATCHBAY_BENCH_RUNS=1 make --no-print-directory bench-wiring", "the floor itself takes longer than the target where many ports come at once", []claim{
 			{text: "one port, plug → ACTIVE, simulated server", wanted: "1.5 × floor", show: "{one}, {one-ratio} (Python {one-python})"},
 			{text: "100 ports at once, agent CPU", wanted: "1/40 of Python", show: "{cpu}, {cpu-ratio} (Python {cpu-python})"},
@@ -160,5 +162,31 @@ func speed() []item {
 		},
 			cell("rest", "100 ports at once, the rest", 3, ""), cell("rest-ratio", "100 ports at once, the rest", 4, "<= 2"),
 			cell("cpu", "100 ports at once, agent CPU", 3, ""), cell("cpu-ratio", "100 ports at once, agent CPU", 4, "<= 1"), cell("cpu-python", "100 ports at once, agent CPU", 1, "")),
+	}
+}
+
+// fleet is a run of `lab fleet`.
+func fleet(name, args, text, wanted, want string) item {
+	return item{
+		name: name, section: "Speed", command: "make --no-print-directory fleet " + args, paths: []string{"product", "cloud"}, servers: true,
+		short: "broker, server and all agents with their switches share the machine's cores",
+		claims: []claim{
+			{text: text + ", real code on one RabbitMQ: wrong flows in the end", wanted: "0", show: "{wrong} of {flows}"},
+			{text: "change to flow, p99", wanted: wanted, show: "{p99}; p50 {p50}"},
+			{text: "all started", wanted: "100 a second", show: "{rate} a second; broker {broker-cpu} of CPU, {broker-memory}, {bindings} bindings each"},
+			{text: "an agent with its switch in memory", wanted: "1.5 MiB, 0.1 ms of CPU a second at rest", show: "{memory}, {idle}"},
+		},
+		figures: []figure{
+			{name: "wrong", pattern: `: (\d+) wrong flows on`, want: "= 0"},
+			{name: "flows", pattern: `^flows +(\d+) on`, want: ">= 1"},
+			{name: "p50", pattern: `^  change to flow +p50 ([\d.]+ ms)`},
+			{name: "p99", pattern: `^  change to flow .* p99 ([\d.]+ ms)`, want: want},
+			{name: "rate", pattern: `^start .*\((\d+) agents/s\)`, want: ">= 100"},
+			{name: "broker-cpu", pattern: `^  broker, per agent +([\d.]+ ms) of CPU`, want: "<= 9"},
+			{name: "broker-memory", pattern: `^  broker, per agent .* (\d+ KiB)`, want: "<= 200"},
+			{name: "bindings", pattern: `^  broker, per agent .* ([\d.]+) bindings`, want: "<= 2.1"},
+			{name: "memory", pattern: `^  agent with switch .* ([\d.]+ MiB) of heap`, want: "<= 1.5"},
+			{name: "idle", pattern: `^rest +agent with switch ([\d.]+ ms)`, want: "<= 0.1"},
+		},
 	}
 }

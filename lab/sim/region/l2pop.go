@@ -18,7 +18,7 @@ type entries map[string][][2]string
 
 func (s *Region) fdb(method, host string, p *Port, seg *Segment, e entries) {
 	t := messaging.Target{Topic: l2population, Version: "1.0", Fanout: host == "", Server: host}
-	s.castNow(t, method, fields{"fdb_entries": fields{p.NetworkID: fields{
+	s.castNow(p.NetworkID, t, method, fields{"fdb_entries": fields{p.NetworkID: fields{
 		"segment_id": seg.SegmentationID, "network_type": seg.NetworkType, "ports": e,
 	}}})
 }
@@ -131,6 +131,6 @@ func (s *Region) readdress(p *Port, b *Binding, before []FixedIP) {
 	if len(change) == 0 {
 		return
 	}
-	s.castNow(messaging.Target{Topic: l2population, Version: "1.0", Fanout: true}, "update_fdb_entries",
+	s.castNow(p.NetworkID, messaging.Target{Topic: l2population, Version: "1.0", Fanout: true}, "update_fdb_entries",
 		fields{"fdb_entries": fields{"chg_ip": fields{p.NetworkID: fields{a.conf.TunnelingIP: change}}}})
 }

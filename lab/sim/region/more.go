@@ -124,7 +124,7 @@ func (s *Region) routerList() []fields {
 }
 
 func (s *Region) castRouters() {
-	s.castNow(messaging.Target{Topic: "q-agent-notifier-dvr-update", Fanout: true, Version: "1.0"}, "dvr_mac_address_update",
+	s.castNow("", messaging.Target{Topic: "q-agent-notifier-dvr-update", Fanout: true, Version: "1.0"}, "dvr_mac_address_update",
 		fields{"dvr_macs": s.routerList()})
 }
 

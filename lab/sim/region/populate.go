@@ -38,8 +38,14 @@ const Elsewhere = "elsewhere"
 // Populate makes the population without telling anybody. It is for the time before agents start: those that run will not
 // notice. The local ports are bound when their host's agent has reported; see AddAgent.
 func (s *Region) Populate(ctx context.Context, p Population) (made *Populated, err error) {
-	s.mute(true)
-	defer s.mute(false)
+	err = s.Quietly(func() error {
+		made, err = s.populate(ctx, p)
+		return err
+	})
+	return made, err
+}
+
+func (s *Region) populate(ctx context.Context, p Population) (made *Populated, err error) {
 	if !p.CIDR.IsValid() {
 		p.CIDR = netip.MustParsePrefix("10.64.0.0/14")
 	}
@@ -94,6 +100,13 @@ func (s *Region) Populate(ctx context.Context, p Population) (made *Populated, e
 		made.Local = append(made.Local, port)
 	}
 	return made, nil
+}
+
+// Quietly makes changes without telling anybody. It is for the time before agents start: those that run will not notice.
+func (s *Region) Quietly(change func() error) error {
+	s.mute(true)
+	defer s.mute(false)
+	return change()
 }
 
 func (s *Region) mute(on bool) {

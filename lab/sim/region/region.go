@@ -29,6 +29,9 @@ type Config struct {
 	Seed uint64
 	// Unkind is what goes wrong.
 	Unkind Unkind
+	// Workers has messages about different networks sent beside each other, as by several processes of a server. Otherwise all messages that are sent
+	// as they stand keep their order.
+	Workers bool
 	// DHCP pretends that an agent serves the subnets that ask for it: their ports wait for it, and it takes so long.
 	DHCP time.Duration
 	// Log is told what goes wrong; nil ignores it.
@@ -45,6 +48,7 @@ type Region struct {
 	release int
 	own     map[string]string // versions of objects, by kind
 	dhcp    time.Duration
+	workers bool
 
 	mu        sync.Mutex
 	rnd       *rand.Rand // of ids; nil: random ones
@@ -71,6 +75,7 @@ type Region struct {
 	news    map[string][]outgoing // by the thread that sends them, in their order
 	sending map[string]bool       // threads at work
 	upTo    map[string]uint64     // messages ever put into news, by thread
+	casting map[string]bool       // threads to which a change has given messages that are sent as they stand
 	sent    map[string]uint64     // and of them, those that are on their way
 	changed *sync.Cond
 	closed  bool
@@ -86,19 +91,19 @@ type outgoing struct {
 	kind, id string
 }
 
-// directly is the thread of messages that are sent as they stand, before the call that led to them is answered.
-const directly = ""
+// directly begins the names of threads of messages that are sent as they stand, before the call that led to them is answered.
+const directly = "cast"
 
 // New makes an empty cloud.
 func New(cfg Config) *Region {
 	s := &Region{
-		log: func(string, ...any) {}, started: time.Now().Truncate(time.Second), release: 21, dhcp: cfg.DHCP,
+		log: func(string, ...any) {}, started: time.Now().Truncate(time.Second), release: 21, dhcp: cfg.DHCP, workers: cfg.Workers,
 		networks: map[string]*Network{}, subnets: map[string]*Subnet{}, ports: map[string]*Port{}, groups: map[string]*Group{},
 		rules: map[string]*Rule{}, addresses: map[string]*AddressGroup{}, agents: map[string]*Agent{},
 		policies: map[string]*Policy{}, trunks: map[string]*Trunk{}, routers: map[string]string{},
 		members: map[string]map[string]*Port{}, onNetwork: map[string]map[string]*Port{}, taken: map[string]map[string]bool{},
 		tunnels: map[string]map[string]string{}, segments: map[string]int{},
-		news: map[string][]outgoing{}, sending: map[string]bool{}, sent: map[string]uint64{}, upTo: map[string]uint64{},
+		news: map[string][]outgoing{}, sending: map[string]bool{}, sent: map[string]uint64{}, upTo: map[string]uint64{}, casting: map[string]bool{},
 	}
 	if cfg.Release != 0 {
 		s.release = cfg.Release
@@ -118,8 +123,12 @@ func New(cfg Config) *Region {
 // Release is the server's release.
 func (s *Region) Release() int { return s.release }
 
-// Deliver has messages sent by cast, beside those that have joined. It is called before anything happens.
-func (s *Region) Deliver(cast Cast) { s.cast = cast }
+// Deliver has messages sent by cast, beside those that have joined; nil: only to those.
+func (s *Region) Deliver(cast Cast) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cast = cast
+}
 
 // Close ends the sending.
 func (s *Region) Close() {
@@ -143,8 +152,17 @@ func (s *Region) tell(thread string, m outgoing) {
 	}
 }
 
-func (s *Region) castNow(t messaging.Target, method string, args any) {
-	s.tell(directly, outgoing{target: t, method: method, args: args})
+// castNow sends a message as it stands, behind those about the same network.
+func (s *Region) castNow(network string, t messaging.Target, method string, args any) {
+	if !s.workers {
+		network = ""
+	}
+	s.tellNow(network, outgoing{target: t, method: method, args: args})
+}
+
+func (s *Region) tellNow(network string, m outgoing) {
+	s.casting[directly+network] = true
+	s.tell(directly+network, m)
 }
 
 // pushed has the thread of the kind read the object again and tell all agents what it is then.
@@ -182,14 +200,14 @@ func (s *Region) send(thread string) {
 }
 
 func (s *Region) deliver(m outgoing) {
-	if s.cast != nil {
-		if err := s.cast(m.target, m.method, m.args); err != nil {
+	s.mu.Lock()
+	cast, joined := s.cast, append([]*Link(nil), s.joined...)
+	s.mu.Unlock()
+	if cast != nil {
+		if err := cast(m.target, m.method, m.args); err != nil {
 			s.log("casting %s: %v", m.method, err)
 		}
 	}
-	s.mu.Lock()
-	joined := append([]*Link(nil), s.joined...)
-	s.mu.Unlock()
 	for _, l := range joined {
 		l.deliver(m)
 	}
@@ -232,7 +250,7 @@ func (s *Region) push(kind, event string, object primitive) []outgoing {
 // pushedNow tells about an object as it is when it changes, as the plugins of QoS and trunks do.
 func (s *Region) pushedNow(kind, event string, object primitive) {
 	for _, m := range s.push(kind, event, object) {
-		s.tell(directly, m)
+		s.tellNow("", m)
 	}
 }
 
@@ -251,10 +269,14 @@ func (s *Region) doing(ctx context.Context, wait bool, change func() error) erro
 	defer stop()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	clear(s.casting)
 	if err := change(); err != nil {
 		return err
 	}
-	upTo := map[string]uint64{directly: s.upTo[directly]}
+	upTo := map[string]uint64{}
+	for thread := range s.casting {
+		upTo[thread] = s.upTo[thread]
+	}
 	if wait {
 		for thread, n := range s.upTo {
 			upTo[thread] = n

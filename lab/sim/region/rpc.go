@@ -173,7 +173,7 @@ func (s *Region) tunnelSync(raw json.RawMessage) (any, error) {
 		// Another host's address: what that host and this one had is forgotten, and nobody is told, since another may have it.
 		delete(all, had)
 	case had != "" && had != args.IP:
-		s.castNow(messaging.Target{Topic: "q-agent-notifier-tunnel-delete", Fanout: true, Version: "1.0"}, "tunnel_delete",
+		s.castNow("", messaging.Target{Topic: "q-agent-notifier-tunnel-delete", Fanout: true, Version: "1.0"}, "tunnel_delete",
 			fields{"tunnel_ip": had, "tunnel_type": args.Type})
 		delete(all, had)
 	}
@@ -196,7 +196,7 @@ func (s *Region) tunnelSync(raw json.RawMessage) (any, error) {
 		}
 		list = append(list, f)
 	}
-	s.castNow(messaging.Target{Topic: "q-agent-notifier-tunnel-update", Fanout: true, Version: "1.0"}, "tunnel_update",
+	s.castNow("", messaging.Target{Topic: "q-agent-notifier-tunnel-update", Fanout: true, Version: "1.0"}, "tunnel_update",
 		fields{"tunnel_ip": args.IP, "tunnel_type": args.Type})
 	return fields{"tunnels": list}, nil
 }

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/patchbay-sdn/patchbay/lab/fleet"
+)
+
+func (c *cli) fleet() *cobra.Command {
+	var cfg fleet.Config
+	var asJSON bool
+	var file string
+	cmd := &cobra.Command{
+		Use:   "fleet",
+		Short: "Run many agents on one RabbitMQ, each with a switch in memory, and compare all flows in the end",
+		Long: `Start a RabbitMQ node of its own, the simulated server and --n agents in this process: the agent's own code with its own broker
+client, each over an Open vSwitch in memory. Measure them at rest, change ports and groups for --for, at --rate messages to all agents a second, have --storms one after the other,
+and compare the flows of all switches with those of fresh agents that ask for what is there in the end. Wrong flows end in exit status 1.
+
+Events are plug, delete, move (of ports), rule (of groups), agent (crashes, is back after 3 s), switch (loses its flows), server (answers nobody
+for 3 s) and broker (kill -9). Storms are broker (kill -9), restart (of all agents), server (answers nobody for 75 s, with changes) and group (one that
+all hosts have, changed 100 times). The same --seed draws the same changes of the same hosts; when they meet what, the machine decides.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			out := cmd.OutOrStdout()
+			cfg.Progress = progress(cmd.ErrOrStderr(), isTerminal(os.Stderr))
+			result, err := runFleet(cmd.Context(), cfg)
+			if result == nil {
+				return err
+			}
+			if file != "" {
+				err = errors.Join(err, writeJSON(file, result))
+			}
+			if asJSON {
+				err = errors.Join(err, printJSON(out, result))
+			} else {
+				err = errors.Join(err, result.Write(out))
+			}
+			if err == nil && result.Flows.Wrong > 0 {
+				err = fmt.Errorf("%d wrong flows on %d hosts", result.Flows.Wrong, result.Flows.Where)
+			}
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.IntVar(&cfg.Agents, "n", 100, "agents")
+	f.IntVar(&cfg.Ports, "ports", 1, "ports of each host at the start")
+	f.IntVar(&cfg.Span, "span", 10, "hosts that share a network and its group")
+	f.StringVar(&cfg.Network, "network", "", "type of the networks: vxlan, with l2population, or vlan (default vxlan up to 300 agents)")
+	f.Float64Var(&cfg.StartRate, "start-rate", 100, "agents started a second")
+	f.Float64Var(&cfg.Rate, "rate", 5, "messages of the server to all agents a second, to which changes lead")
+	f.DurationVar(&cfg.For, "for", time.Minute, "how long changes happen")
+	f.DurationVar(&cfg.Idle, "idle", 10*time.Second, "how long agents are measured at rest, after the start")
+	f.DurationVar(&cfg.Settle, "settle", 3*time.Minute, "how long agents may take to be in sync")
+	f.Uint64Var(&cfg.Seed, "seed", 1, "what the changes are drawn from")
+	f.StringSliceVar(&cfg.Events, "events", fleet.DefaultEvents(), "kinds of changes")
+	f.StringSliceVar(&cfg.Storms, "storms", nil, "storms after the changes")
+	f.StringVar(&cfg.Layout, "layout", fleet.Hub, "bindings: hub, or classic with two for each topic")
+	f.StringVar(&cfg.Query, "query", "", "options of the transport URL, of agents and server, such as rabbit_quorum_queue=true")
+	f.StringVar(&cfg.Root, "broker-root", "", "root directory of another suite's RabbitMQ, see lab release")
+	f.StringVar(&cfg.Profile, "profile", "", "directory for profiles: heap.pprof after the start, rest.pprof of the CPU at rest")
+	f.BoolVar(&asJSON, "json", false, "print JSON")
+	f.StringVar(&file, "out", "", "write JSON to this file, too")
+	return cmd
+}
+
+func runFleet(ctx context.Context, cfg fleet.Config) (result *fleet.Result, err error) {
+	f, err := fleet.New(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close(context.WithoutCancel(ctx))) }()
+	return f.Run(ctx)
+}
+
+func writeJSON(path string, v any) error {
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(printJSON(file, v), file.Close())
+}
+
+func isTerminal(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// plainEvery separates two lines about the same part, where nobody can write over the last one.
+const plainEvery = 10 * time.Second
+
+// progress shows how far a fleet is: on a terminal in one line that changes, elsewhere in lines.
+func progress(w io.Writer, terminal bool) func(fleet.Progress) {
+	var last time.Time
+	var part string
+	return func(p fleet.Progress) {
+		line := fmt.Sprintf("%-14s %6.1f s  %s", p.Part, p.Passed.Seconds(), p.Text)
+		switch {
+		case terminal && p.Done:
+			fmt.Fprintf(w, "\r\x1b[K%s\n", line)
+		case terminal:
+			fmt.Fprintf(w, "\r\x1b[K%s", line)
+		case p.Done || part == p.Part && time.Since(last) > plainEvery:
+			fmt.Fprintln(w, line)
+			last = time.Now()
+		case part != p.Part:
+			part, last = p.Part, time.Now()
+		}
+	}
+}

@@ -1,0 +1,7 @@
+# Included by the Makefile. Needs RabbitMQ, as `bin/lab install` installs it.
+N ?= 200
+RATE ?= 5
+FLEETFLAGS ?=
+.PHONY: fleet
+fleet: build ## N=200 agents, real code on one real RabbitMQ, with RATE=5 messages to all of them a second for a minute: costs, change to flow, and all flows compared in the end (FLEETFLAGS='--for 20s --storms broker,restart')
+	@bin/lab fleet --n $(N) --rate $(RATE) --seed $(SEED) $(FLEETFLAGS)
