@@ -124,6 +124,10 @@ func (c *Core) event(e effect.Event) {
 		}
 	case effect.PacketIn:
 		c.extensions.packetCame(e)
+	case effect.DeviceChanged, effect.ForwardingRead, effect.ForwardingChanged:
+		if c.extensions.tablesEnded(e) {
+			c.memory.changed()
+		}
 	case effect.WatchdogDue:
 		c.start(effect.Notify{})
 	case effect.NotifyFailed:
@@ -169,6 +173,10 @@ func (c *Core) abandon(e effect.Event) {
 		c.zones.Released()
 	case effect.Called:
 		c.extensions.callLost(e.CallKey)
+	case effect.ForwardingRead:
+		c.extensions.tablesLost(e.Extension)
+	case effect.ForwardingChanged:
+		c.extensions.tablesLost(e.Extension)
 	}
 }
 

@@ -21,6 +21,7 @@ type extensions struct {
 	// extension did not list the call for a while.
 	running map[effect.CallKey]bool
 	retries pace.Backoff[effect.CallKey]
+	tables
 }
 
 // newExtensions makes the extensions, and guards them.
@@ -29,7 +30,7 @@ func newExtensions(k *containment, r *resyncing) extensions {
 	for i, e := range set {
 		set[i] = guard(e, k, r)
 	}
-	return extensions{Set: set, room: k.room, running: map[effect.CallKey]bool{}, retries: pace.Backoff[effect.CallKey]{}}
+	return extensions{Set: set, room: k.room, running: map[effect.CallKey]bool{}, retries: pace.Backoff[effect.CallKey]{}, tables: newTables(k.room, set)}
 }
 
 // guards ranges over what guards the extensions.
