@@ -76,6 +76,13 @@ func (b *bridged) drive(h *unkindHistory, hybrid bool) {
 	h.note("iptables filters: %v", hybrid)
 }
 
+// draw returns a random number.
+func (b *bridged) draw(n int) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.rnd.IntN(n)
+}
+
 // rest lets iptables work.
 func (b *bridged) rest() {
 	if b != nil {
@@ -102,7 +109,7 @@ func (b *bridged) restart(h *unkindHistory) {
 	b.mu.Lock()
 	b.on = false
 	b.mu.Unlock()
-	if b.rnd.IntN(2) == 0 {
+	if b.draw(2) == 0 {
 		b.drive(h, !h.cfg.Hybrid)
 	}
 }

@@ -22,7 +22,7 @@ func (h *unkindHistory) burst() {
 			h.moment()
 		}
 	}
-	if h.bridged != nil && h.bridged.rnd.IntN(4) == 0 {
+	if h.bridged != nil && h.bridged.draw(4) == 0 {
 		h.restart() // under another driver, perhaps
 		return
 	}
