@@ -51,8 +51,9 @@ type (
 	Conntrack = runner.Conntrack
 	// Limits is what the agent uses of limits of tracked connections. A zone is a local VLAN.
 	Limits = dataplane.Limiter
-	// Rules is what the agent uses of iptables, Forwarding of forwarding tables of devices.
-	Rules      = runner.Rules
+	// Rules is what the agent uses of iptables.
+	Rules = runner.Rules
+	// Forwarding is what the agent uses of forwarding tables of devices.
 	Forwarding = runner.Forwarding
 	// Progress is how far the agent has come.
 	Progress = effect.Progress

@@ -118,16 +118,12 @@ func (c *Core) event(e effect.Event) {
 		c.zones.released(e)
 	case effect.DatabaseAsked:
 		c.heard(e.Err)
-	case effect.Called:
-		if c.extensions.callDone(e) {
+	case effect.Called, effect.DeviceChanged, effect.ForwardingRead, effect.ForwardingChanged:
+		if c.extensions.ended(e) {
 			c.memory.changed()
 		}
 	case effect.PacketIn:
 		c.extensions.packetCame(e)
-	case effect.DeviceChanged, effect.ForwardingRead, effect.ForwardingChanged:
-		if c.extensions.tablesEnded(e) {
-			c.memory.changed()
-		}
 	case effect.WatchdogDue:
 		c.start(effect.Notify{})
 	case effect.NotifyFailed:

@@ -150,6 +150,14 @@ func (x *extensions) callDone(e effect.Called) bool {
 	return true
 }
 
+// ended takes the outcome of a call, or of work on forwarding tables, and returns whether something worth remembering may have changed.
+func (x *extensions) ended(e effect.Event) bool {
+	if call, ok := e.(effect.Called); ok {
+		return x.callDone(call)
+	}
+	return x.tablesEnded(e)
+}
+
 // callLost takes that the outcome of a call could not be taken.
 func (x *extensions) callLost(k effect.CallKey) {
 	delete(x.running, k)

@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"syscall"
 
@@ -120,14 +119,22 @@ func (Host) Watch(ctx context.Context, devices []string, changed func(device str
 
 // indices returns the indices of the devices that exist.
 func indices(devices []string) (map[string]int, error) {
-	links, err := net.Interfaces()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
+	defer func() { _ = unix.Close(fd) }()
 	out := map[string]int{}
-	for _, l := range links {
-		if slices.Contains(devices, l.Name) {
-			out[l.Name] = l.Index
+	for _, device := range devices {
+		request, err := unix.NewIfreq(device)
+		if err != nil {
+			continue // no device can have the name
+		}
+		switch err := unix.IoctlIfreq(fd, unix.SIOCGIFINDEX, request); {
+		case err == nil:
+			out[device] = int(request.Uint32())
+		case !errors.Is(err, syscall.ENODEV):
+			return nil, fmt.Errorf("looking for device %s: %w", device, err)
 		}
 	}
 	return out, nil

@@ -30,8 +30,7 @@ func run(t *testing.T, name string, args ...string) string {
 }
 
 // inNetns runs f on a thread in the namespace; sockets that f makes belong to it for ever.
-func inNetns(t *testing.T, name string, f func()) {
-	t.Helper()
+func inNetns(name string, f func()) error {
 	done := make(chan error)
 	go func() {
 		// Never unlocked: the thread ends with the goroutine and takes the namespace along.
@@ -49,9 +48,7 @@ func inNetns(t *testing.T, name string, f func()) {
 			return nil
 		}()
 	}()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	return <-done
 }
 
 // What the kernel has is read, changed entry by entry, and is what bridge(8) shows. Multicast entries and those of others stay.
@@ -78,7 +75,7 @@ func TestTables(t *testing.T) {
 	}
 	one, two, other := openflow.MAC{0xfa, 0x16, 0x3e, 0, 0, 1}, openflow.MAC{0xfa, 0x16, 0x3e, 0, 0, 2}, openflow.MAC{2, 0, 0, 0, 0, 0x99}
 	foreign := shown("pf0")
-	inNetns(t, ns, func() {
+	if err := inNetns(ns, func() {
 		ctx, host := t.Context(), Host{}
 		tables, err := host.Read(ctx, []string{"pf0", "pf1", "none"})
 		if err != nil || len(tables) != 2 || !slices.Equal(tables["pf0"], []openflow.MAC{other}) || len(tables["pf1"]) != 0 {
@@ -101,7 +98,9 @@ func TestTables(t *testing.T) {
 		if err := host.Change(ctx, Changes{Add: []Entry{{"none", one}, {"pf1", two}}}); err == nil || !strings.Contains(err.Error(), "device none does not exist") {
 			t.Errorf("adding to a device that does not exist: %v", err)
 		}
-	})
+	}); err != nil {
+		t.Fatal(err)
+	}
 	if got := shown("pf0"); !slices.Equal(got, slices.Sorted(slices.Values(append(foreign, "fa:16:3e:00:00:01 self permanent")))) {
 		t.Errorf("pf0 has %q, had %q", got, foreign)
 	}
@@ -123,7 +122,11 @@ func TestWatch(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	told, ended := make(chan string, 1000), make(chan error, 1)
-	go inNetns(t, ns, func() { ended <- Host{}.Watch(ctx, []string{"pf0"}, func(device string) { told <- device }) })
+	go func() {
+		if err := inNetns(ns, func() { ended <- Host{}.Watch(ctx, []string{"pf0"}, func(device string) { told <- device }) }); err != nil {
+			ended <- err
+		}
+	}()
 	next := func(want string) {
 		t.Helper()
 		for {
