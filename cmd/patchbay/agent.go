@@ -24,6 +24,7 @@ import (
 
 	"github.com/patchbay-sdn/patchbay/internal/agent"
 	"github.com/patchbay-sdn/patchbay/internal/conntrack"
+	"github.com/patchbay-sdn/patchbay/internal/forwarding"
 	"github.com/patchbay-sdn/patchbay/internal/inspect"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/observe"
@@ -247,6 +248,7 @@ func agentConfig(ctx context.Context, o *options.Options) agent.Config {
 		World:          worldConfig(o),
 		Settings:       settings(o),
 		Extensions:     extensions(o),
+		Forwarding:     forwarding.Host{},
 		Version:        version,
 		Snapshot:       filepath.Join(o.Default.StatePath, "patchbay.snapshot"),
 		Ping:           o.Default.RPCPingEnabled,

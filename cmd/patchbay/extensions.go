@@ -6,6 +6,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/dhcp"
 	"github.com/patchbay-sdn/patchbay/internal/dvr"
 	"github.com/patchbay-sdn/patchbay/internal/extension"
+	"github.com/patchbay-sdn/patchbay/internal/fdb"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/options"
 	"github.com/patchbay-sdn/patchbay/internal/qos"
@@ -15,7 +16,8 @@ import (
 // extensions makes those that the options name, in their order, after those that have an option of their own. Names that
 // Patchbay does not have were refused before; see options.Extensions.
 func extensions(o *options.Options) []extension.New {
-	makers := map[string]extension.New{"qos": qos.New, "dhcp": dhcp.New(dhcpConfig(o))}
+	devices, _ := o.FDB.Devices() // checked before
+	makers := map[string]extension.New{"qos": qos.New, "dhcp": dhcp.New(dhcpConfig(o)), "fdb": fdb.New(devices)}
 	var out []extension.New
 	if o.Agent.DistributedRouting {
 		out = append(out, dvr.New)

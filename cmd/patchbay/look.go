@@ -7,6 +7,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/netip"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -45,11 +47,17 @@ func (f *hostFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.Database, "db", "", "the switch's database: unix:PATH or tcp:IP:PORT (default: db.sock in $OVS_RUNDIR or the default run directory)")
 }
 
+// inSet asks the kernel whether an address is in an IP set. It is not known without the program, the right to ask, or the set.
+func inSet(ctx context.Context, set string, a netip.Addr) (in, known bool) {
+	out, err := exec.CommandContext(ctx, "ipset", "test", set, a.String()).CombinedOutput()
+	return err == nil, err == nil || strings.Contains(string(out), "is NOT in set")
+}
+
 // look asks the switch's database and the agent. One of them is enough: without an agent there are the flows, read from the
 // switch; without the database there is what the agent knows of interfaces.
 func (f *hostFlags) look(ctx context.Context, errs io.Writer) (*trace.Host, error) {
 	rows, closed := ovsdb.Look(ctx, ovsdb.Config{Endpoint: cmp.Or(f.Database, ovsdb.LocalEndpoint())})
-	h := &trace.Host{}
+	h := &trace.Host{Member: func(set string, a netip.Addr) (in, known bool) { return inSet(ctx, set, a) }}
 	for i := range rows {
 		h.Interfaces = append(h.Interfaces, interfaceOf(&rows[i]))
 	}
@@ -164,7 +172,7 @@ func (t *tracer) follow(h *trace.Host, j *trace.Journey, tunnel, state string) (
 	if j.Trace, err = trace.Parse(text); err != nil {
 		return start, trace.Verdict{}, err
 	}
-	j.Ports = t.ports
+	j.Ports, j.Tracked = t.ports, strings.Contains(state, "est")
 	return start, h.Judge(j), nil
 }
 

@@ -53,6 +53,8 @@ type (
 	Limits = dataplane.Limiter
 	// Rules is what the agent uses of iptables.
 	Rules = runner.Rules
+	// Forwarding is what the agent uses of forwarding tables of devices.
+	Forwarding = runner.Forwarding
 	// Progress is how far the agent has come.
 	Progress = effect.Progress
 )
@@ -79,9 +81,10 @@ type Config struct {
 	// does.
 	ConntrackLimit uint32
 	Limits         Limits
-	// Rules reads and writes rules of iptables, as RulesConfig says; nil: nobody does.
+	// Rules reads and writes rules of iptables, as RulesConfig says, Forwarding forwarding tables of devices; nil: nobody does.
 	Rules       Rules
 	RulesConfig *iptables.Config
+	Forwarding  Forwarding
 	// Extensions are made over the agent's world, in this order.
 	Extensions []extension.New
 	// Snapshot is the file in which the last world in sync is kept; empty: none is.
@@ -112,11 +115,8 @@ func (p *probe) call(what string) {
 	}
 }
 
-// Times that are not options.
-const (
-	// closeTime bounds how long a stop waits for the broker to take our queues away; they expire if it does not.
-	closeTime = 800 * time.Millisecond
-)
+// closeTime bounds how long a stop waits for the broker to take our queues away; they expire if it does not.
+const closeTime = 800 * time.Millisecond
 
 // Agent is one agent on one host. Make it with [New] and run it once.
 type Agent struct {
@@ -149,7 +149,7 @@ func New(cfg Config, sw Switch, open func(onEvent func(messaging.Event)) (Broker
 	}
 	a.runner = runner.New(runner.Config{
 		Host: cfg.Host, LocalIP: cfg.World.LocalIP, Broker: a.broker, Handler: a.take, Switch: sw, Link: cfg.Link, Conntrack: cfg.Conntrack,
-		Limits: cfg.Limits, Rules: cfg.Rules, Snapshot: cfg.Snapshot, Notifier: cfg.Notifier,
+		Limits: cfg.Limits, Rules: cfg.Rules, Forwarding: cfg.Forwarding, Snapshot: cfg.Snapshot, Notifier: cfg.Notifier,
 	}, a.inbox.put)
 	var probe func(string)
 	if cfg.probe != nil {

@@ -158,7 +158,8 @@ func newTapedHistory(t *testing.T, rnd *rand.Rand, taped bool) *crashHistory {
 	return h
 }
 
-func macOf(port string) string { return "fa:16:3e:00:00:0" + strings.ToLower(port) }
+// macOf is the address of a port, by the first letter of its id.
+func macOf(port string) string { return "fa:16:3e:00:00:0" + strings.ToLower(port[:1]) }
 
 func (h *crashHistory) note(format string, args ...any) {
 	h.story = append(h.story, fmt.Sprintf(format, args...))

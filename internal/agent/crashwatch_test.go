@@ -160,6 +160,6 @@ func (o *fakeOVS) inNetworks() map[int]string {
 
 // isVM says whether a VM is behind an interface of the integration bridge. A trunk's tap is in a bridge of its own.
 func isVM(name string) bool {
-	return strings.HasPrefix(name, "tap") && name != "tap"+trunkParent ||
+	return strings.HasPrefix(name, "tap") && name != "tap"+trunkParent || strings.HasPrefix(name, "qvo") ||
 		slices.ContainsFunc([]string{"tpi-", "spi-"}, func(p string) bool { return strings.HasPrefix(name, p) })
 }

@@ -21,8 +21,8 @@ var (
 	decisionSeed = flag.Uint64("decisionseed", 1, "seed of the histories; 0: new ones")
 )
 
-// TestDecisions: the same times and events give the same effects, byte for byte. Agents live through the histories of TestCrashes, with crashes;
-// then what each of them was told is told to a fresh core, twice.
+// TestDecisions: the same times and events give the same effects, byte for byte. Agents live through the histories of TestCrashes, with crashes, or
+// of TestUnkindServer with VMs behind Linux bridges; then what each of them was told is told to a fresh core, twice.
 func TestDecisions(t *testing.T) {
 	seed := *decisionSeed
 	if seed == 0 {
@@ -33,19 +33,27 @@ func TestDecisions(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				h := newTapedHistory(t, rand.New(rand.NewPCG(seed, uint64(n))), true)
-				h.rest()
-				h.play()
-				h.end()
+				var tapes []*tape
+				if rnd := rand.New(rand.NewPCG(seed, uint64(n))); n%4 == hybridEvery {
+					h := newUnkindHistory(t, rnd, true, true)
+					h.play()
+					tapes = h.tapes
+				} else {
+					h := newTapedHistory(t, rnd, true)
+					h.rest()
+					h.play()
+					h.end()
+					tapes = h.tapes
+				}
 				steps := 0
-				for life, tape := range h.tapes {
+				for life, tape := range tapes {
 					for again := range 2 {
 						playAgain(t, tape, fmt.Sprintf("seed %d, history %d, life %d, time %d", seed, n, life, again+2))
 					}
 					steps += len(tape.inputs)
 				}
 				if steps < 20 {
-					t.Errorf("%d inputs in %d lives", steps, len(h.tapes))
+					t.Errorf("%d inputs in %d lives", steps, len(tapes))
 				}
 			})
 		})

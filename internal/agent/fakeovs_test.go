@@ -121,13 +121,21 @@ func (o *fakeOVS) view() *ovsdb.View {
 	return v
 }
 
+// device is the interface of a port on the integration bridge. VMs whose ports have whole ids are behind Linux bridges of their own.
+func device(port string) string {
+	if len(port) == len(hybridA) {
+		return ("qvo" + port)[:14]
+	}
+	return "tap" + port
+}
+
 // plug puts the interface of a port into the integration bridge, one incarnation of it, in place of an earlier one, as a
 // hypervisor does.
 func (o *fakeOVS) plug(port string, incarnation, number int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.DeletePort("tap" + port)
-	o.AddPort("br-int", "tap"+port, incarnation, number, map[string]string{"iface-id": port, "attached-mac": macOf(port)})
+	o.DeletePort(device(port))
+	o.AddPort("br-int", device(port), incarnation, number, map[string]string{"iface-id": port, "attached-mac": macOf(port)})
 	o.run()
 }
 
@@ -151,7 +159,7 @@ func (o *fakeOVS) halt() { o.unplug(trunkParent) }
 func (o *fakeOVS) unplug(port string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.DeletePort("tap" + port)
+	o.DeletePort(device(port))
 	o.run()
 }
 
@@ -160,7 +168,7 @@ func (o *fakeOVS) plugged(port string) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, row := range o.rows["Interface"] {
-		if row["name"] == "tap"+port {
+		if row["name"] == device(port) {
 			return *numberOf(row["ofport"])
 		}
 	}

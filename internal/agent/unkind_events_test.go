@@ -22,6 +22,10 @@ func (h *unkindHistory) burst() {
 			h.moment()
 		}
 	}
+	if h.bridged != nil && h.bridged.draw(4) == 0 {
+		h.restart() // under another driver, perhaps
+		return
+	}
 	switch h.rnd.IntN(20) {
 	case 14, 15, 16, 17, 18, 19:
 		id := pick(h.rnd, h.local...)
@@ -93,6 +97,9 @@ func (h *unkindHistory) bindBack() {
 func (h *unkindHistory) restart() {
 	h.note("the agent restarts")
 	h.stop()
+	if h.bridged != nil {
+		h.bridged.restart(h)
+	}
 	h.live()
 	for _, id := range h.local {
 		wait(time.Duration(h.rnd.IntN(3000)) * time.Millisecond)
@@ -132,6 +139,9 @@ func (h *unkindHistory) actOnHost() {
 	switch h.rnd.IntN(5) {
 	case 0:
 		h.note("the switch restarts")
+		if h.bridged != nil {
+			h.bridged.excuse(h.ovs, true)
+		}
 		h.ovs.restart()
 		h.life.drop()
 	case 1:
@@ -201,6 +211,7 @@ func (h *unkindHistory) change(id string) {
 	spec := h.specs()
 	spec.DeviceOwner = nil
 	h.keepOn(&spec, h.cloud.NetworkOf(id))
+	h.bridged.keep(id, &spec)
 	if h.cloud.Owner(id) == "network:dhcp" {
 		spec.PortSecurity, spec.Groups, spec.Pairs = nil, nil, nil
 	}

@@ -37,7 +37,8 @@ var (
 
 // TestUnkindServer lets an agent live while the cloud changes at random and the server is unkind: what it tells and answers is
 // late, crosses, comes twice, fails or is lost, its release is any, and ports wait for a DHCP agent as well. When that ends,
-// all flows, meters and rows, and the status of every port, are those of a fresh agent that asks a kind server.
+// all flows, meters and rows, and the status of every port, are those of a fresh agent that asks a kind server. On some hosts VMs are behind Linux
+// bridges, and iptables filters them; see bridged.
 func TestUnkindServer(t *testing.T) {
 	seed := *unkindSeed
 	if seed == 0 {
@@ -48,7 +49,7 @@ func TestUnkindServer(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				newUnkindHistory(t, rand.New(rand.NewPCG(seed, uint64(n)))).play()
+				newUnkindHistory(t, rand.New(rand.NewPCG(seed, uint64(n))), n%4 == hybridEvery, false).play()
 			})
 		})
 	}
@@ -67,6 +68,7 @@ type unkindHistory struct {
 	how      sim.Unkind
 	networks []*sim.Network
 	local    []string // ports of VMs, some of which do not exist yet
+	vms      []string // these, and those that were deleted
 	groups   []string
 	rules    []string
 	lists    []string
@@ -83,11 +85,15 @@ type unkindHistory struct {
 	stop    func()
 	story   []string
 	log     *logBuffer // of the agents
+
+	bridged *bridged // nil: VMs are plugged in directly
+	taped   bool
+	tapes   []*tape // of each life, if they are kept
 }
 
 var unkindHosts = []string{"hv2", "hv3"}
 
-func newUnkindHistory(t *testing.T, rnd *rand.Rand) *unkindHistory {
+func newUnkindHistory(t *testing.T, rnd *rand.Rand, hybrid, taped bool) *unkindHistory {
 	filter := rnd.IntN(3) > 0
 	h := &unkindHistory{
 		t: t, rnd: rnd, ovs: newFakeOVS(), dir: t.TempDir(), log: &logBuffer{}, away: map[string]bool{}, address: map[string]int{}, subs: map[string]bool{}, local: []string{"A", "B", "C", "D", "E"},
@@ -98,7 +104,11 @@ func newUnkindHistory(t *testing.T, rnd *rand.Rand) *unkindHistory {
 		},
 	}
 	h.cfg.ARPResponder = h.cfg.L2Population
-	if rnd.IntN(2) == 0 {
+	h.taped = taped
+	if hybrid {
+		h.bridged = newBridged(h)
+		filter = true
+	} else if rnd.IntN(2) == 0 {
 		h.more = []extension.New{dvr.New, trunk.New, qos.New}
 	}
 	h.ovs.rows["Bridge"][rowID("br-ex")] = map[string]any{"_uuid": rowID("br-ex"), "name": "br-ex"} // the operator's
@@ -115,6 +125,7 @@ func newUnkindHistory(t *testing.T, rnd *rand.Rand) *unkindHistory {
 	})
 	t.Cleanup(h.cloud.Close)
 	h.note("release %d, l2population %v, filters %v, %d extensions", h.cloud.Release(), h.cfg.L2Population, filter, len(h.more))
+	h.vms = slices.Clone(h.local)
 	h.begin()
 	return h
 }
@@ -151,7 +162,7 @@ func (h *unkindHistory) begin() {
 	for range 4 {
 		h.addRule()
 	}
-	for _, id := range []string{"A", "B", trunkParent, "7", "8"} {
+	for _, id := range []string{h.local[0], h.local[1], trunkParent, "7", "8"} {
 		h.createPort(id, "hv1")
 	}
 	h.createPort("", pick(h.rnd, unkindHosts...))
@@ -171,8 +182,8 @@ func (h *unkindHistory) begin() {
 	}
 	h.live()
 	wait(time.Second) // for the bridges
-	h.plug("A")
-	h.plug("B")
+	h.plug(h.local[0])
+	h.plug(h.local[1])
 	if !early { // so that there is something to spoil
 		wait(5 * time.Second)
 		h.cloud.Be(h.how)
@@ -201,6 +212,13 @@ func (h *unkindHistory) fail(format string, args ...any) {
 // live starts an agent.
 func (h *unkindHistory) live() {
 	h.life = newLife(0, func() {})
+	if h.taped {
+		h.life.tape = &tape{}
+		h.tapes = append(h.tapes, h.life.tape)
+	}
+	if h.bridged != nil {
+		h.bridged.live(h)
+	}
 	h.agent, h.session, h.stop = h.start(h.ovs, h.life, filepath.Join(h.dir, "snapshot"), &h.link)
 }
 
@@ -238,6 +256,7 @@ func (h *unkindHistory) play() {
 	h.finale()
 	h.bindBack()
 	h.note("rest")
+	h.bridged.rest()
 	h.cloud.Be(sim.Unkind{})
 	h.link.Back()
 	wait(5 * time.Minute)
@@ -246,12 +265,21 @@ func (h *unkindHistory) play() {
 	ovs := h.ovs.clone()
 	ovs.strip()
 	var link *sim.Link
-	fresh, _, stop := h.start(ovs, newLife(0, func() {}), "", &link)
+	alone, empty := newLife(0, func() {}), newKernel()
+	if h.bridged != nil {
+		alone.rules = empty
+	}
+	fresh, _, stop := h.start(ovs, alone, "", &link)
 	wait(5 * time.Minute)
 	want, right := unlimited(described(ovs, vlansOf(fresh))), h.status()
 	stop()
 	if diff := difference(got, want); diff != "" {
 		h.fail("flows, meters and rows are not those of a fresh agent:\n%s", diff)
+	}
+	if h.bridged != nil && h.cfg.Hybrid {
+		if diff := difference(h.bridged.kernel.described(empty), empty.described(empty)); diff != "" {
+			h.fail("rules of iptables are not those of a fresh agent:\n%s", diff)
+		}
 	}
 	if !maps.Equal(status, right) {
 		h.fail("the server has %v; after a fresh agent has reported, %v", status, right)
@@ -262,7 +290,7 @@ func (h *unkindHistory) play() {
 // When the port is back the server, for which nothing has happened, is asked for them again.
 func TestForwardingEntriesOfAPortThatComesUnderFilters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newUnkindHistory(t, rand.New(rand.NewPCG(1, 1)))
+		h := newUnkindHistory(t, rand.New(rand.NewPCG(1, 1)), false, false)
 		h.cloud.Be(sim.Unkind{})
 		h.stop()
 		h.cfg.L2Population, h.cfg.Filter, h.cfg.FilterTables, h.cfg.FailClosed, h.cfg.AntiSpoof = true, true, true, true, false
@@ -310,7 +338,7 @@ var limitNoted = regexp.MustCompile(`^Port \S+ (other_config:\S+_[ei][ng]+ress=|
 // status is that of all local ports, and of the trunk.
 func (h *unkindHistory) status() map[string]string {
 	all := map[string]string{"trunk": h.cloud.TrunkStatus(trunkID)}
-	for _, id := range []string{"A", "B", "C", "D", "E", trunkParent, "7", "8"} {
+	for _, id := range slices.Concat(h.vms, []string{trunkParent, "7", "8"}) {
 		all[id] = h.cloud.Status(id)
 	}
 	return all
@@ -340,7 +368,7 @@ func (h *unkindHistory) call(host, version, method string, args map[string]any) 
 
 func (h *unkindHistory) plug(id string) {
 	h.number++
-	h.ovs.plug(id, h.number, pick(h.rnd, 10, 20, 30)+int(id[0]-'A'))
+	h.ovs.plug(id, h.number, pick(h.rnd, 10, 20, 30)+int(strings.ToUpper(id)[0]-'A'))
 }
 
 func (h *unkindHistory) specs() sim.PortSpec {
@@ -371,6 +399,7 @@ func (h *unkindHistory) createPort(id, host string) {
 		on := true
 		spec.AdminUp = &on
 	}
+	h.bridged.keep(id, &spec)
 	network := pick(h.rnd, h.networks...).ID
 	spec.NetworkID, spec.Host = &network, &host
 	h.keepOn(&spec, network)

@@ -16,21 +16,18 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"time"
 )
 
 // revokedMark is the bit of ct_mark that says: no rule allows this connection any more.
 const revokedMark = 0x1
 
 const (
-	// callTimeout bounds one request to the kernel.
-	callTimeout = 15 * time.Second
 	// maxHeld bounds what is remembered between seeing connections and removing them; if there are more, another pass
 	// follows.
 	maxHeld = 100_000
 	// maxPasses ends the chase after a zone that fills as fast as it is emptied.
 	maxPasses = 20
-	// batch is how many removals are on their way at once.
+	// batch is how many removals are on their way to ovs-vswitchd at once.
 	batch = 32
 )
 

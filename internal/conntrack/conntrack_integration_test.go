@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/patchbay-sdn/patchbay/internal/netlink"
 	"github.com/patchbay-sdn/patchbay/lab/vswitch"
 )
 
@@ -540,19 +541,19 @@ func TestKernelTableComparesIdentity(t *testing.T) {
 	run(t, "ip", "netns", "exec", ns, "conntrack", "-I", "-p", "udp", "-s", "10.0.0.1", "-d", "10.0.0.2", "--sport", "5", "--dport", "6",
 		"--timeout", "600", "--zone", "7", "--mark", "1")
 	inNetns(t, ns, func() {
-		s, err := openNetlink(t.Context())
+		s, err := open(t.Context())
 		if err != nil {
 			t.Error(err)
 			return
 		}
-		defer s.close()
-		requests, _, err := s.list(7, revokedMark, nil)
+		defer s.Close()
+		requests, _, err := list(s, 7, revokedMark, nil)
 		if err != nil || len(requests) != 1 {
 			t.Errorf("listed %d, %v", len(requests), err)
 			return
 		}
-		m, _, _ := nextMessage(requests[0])
-		c, ok := parseConnection(m.payload)
+		m, _, _ := netlink.Next(requests[0])
+		c, ok := parseConnection(m.Payload)
 		if !ok || len(c.id) != 4 {
 			t.Errorf("no identity: %+v", c)
 			return
@@ -560,10 +561,10 @@ func TestKernelTableComparesIdentity(t *testing.T) {
 		other := c
 		other.id = slices.Clone(c.id)
 		other.id[0] ^= 1
-		if n, err := s.change([][]byte{deleteRequest(other)}); n != 0 || err != nil {
+		if n, err := change(s, [][]byte{deleteRequest(other)}); n != 0 || err != nil {
 			t.Errorf("deleted another one: %d, %v", n, err)
 		}
-		if n, err := s.change(requests); n != 1 || err != nil {
+		if n, err := change(s, requests); n != 1 || err != nil {
 			t.Errorf("deleted %d, %v", n, err)
 		}
 	})

@@ -62,6 +62,7 @@ func (c *Core) converge() {
 		// l2population every tunnelled network has its entries, or has had long enough to get them.
 		{"removing what is left over", func() { c.bridges.prune(!c.dataplane.Pruned() && c.open(gate.Prune)) }},
 		{"filtering with iptables", func() { c.rules.startJob(c.dataplane, func() bool { return c.open(gate.Prune) }) }},
+		{"keeping forwarding tables", func() { c.extensions.keepTables(func() bool { return c.open(gate.Prune) }) }},
 		{"closing the bridge", c.shut},
 		{"remembering", c.remember},
 		{"progress", func() {

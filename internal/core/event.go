@@ -118,8 +118,8 @@ func (c *Core) event(e effect.Event) {
 		c.zones.released(e)
 	case effect.DatabaseAsked:
 		c.heard(e.Err)
-	case effect.Called:
-		if c.extensions.callDone(e) {
+	case effect.Called, effect.DeviceChanged, effect.ForwardingRead, effect.ForwardingChanged:
+		if c.extensions.ended(e) {
 			c.memory.changed()
 		}
 	case effect.PacketIn:
@@ -169,6 +169,10 @@ func (c *Core) abandon(e effect.Event) {
 		c.zones.Released()
 	case effect.Called:
 		c.extensions.callLost(e.CallKey)
+	case effect.ForwardingRead:
+		c.extensions.tablesLost(e.Extension)
+	case effect.ForwardingChanged:
+		c.extensions.tablesLost(e.Extension)
 	}
 }
 

@@ -22,6 +22,7 @@ type extensions struct {
 	running map[effect.CallKey]bool
 	retries pace.Backoff[effect.CallKey]
 	packets map[packetKey]uint64 // that flows sent here
+	tables
 }
 
 // packetKey is by what packets are counted.
@@ -36,7 +37,7 @@ func newExtensions(k *containment, r *resyncing) extensions {
 	for i, e := range set {
 		set[i] = guard(e, k, r)
 	}
-	return extensions{Set: set, room: k.room, running: map[effect.CallKey]bool{}, retries: pace.Backoff[effect.CallKey]{}, packets: map[packetKey]uint64{}}
+	return extensions{Set: set, room: k.room, running: map[effect.CallKey]bool{}, retries: pace.Backoff[effect.CallKey]{}, packets: map[packetKey]uint64{}, tables: newTables(k.room, set)}
 }
 
 // guards ranges over what guards the extensions.
@@ -154,6 +155,14 @@ func (x *extensions) callDone(e effect.Called) bool {
 	}
 	ext.Caller.OnCall(e.Key, e.Result, e.Err)
 	return true
+}
+
+// ended takes the outcome of a call, or of work on forwarding tables, and returns whether something worth remembering may have changed.
+func (x *extensions) ended(e effect.Event) bool {
+	if call, ok := e.(effect.Called); ok {
+		return x.callDone(call)
+	}
+	return x.tablesEnded(e)
 }
 
 // callLost takes that the outcome of a call could not be taken.

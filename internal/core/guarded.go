@@ -13,6 +13,7 @@ import (
 
 	"github.com/patchbay-sdn/patchbay/internal/effect"
 	"github.com/patchbay-sdn/patchbay/internal/extension"
+	"github.com/patchbay-sdn/patchbay/internal/forwarding"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
@@ -24,8 +25,8 @@ import (
 //
 //   - Compile: the extension's last part of the object stays, see part.
 //   - OnPush, OnCast, also if they return an error: messages are lost, so everything is asked for again, as after a gap.
-//   - OnPulled, OnCall: what was asked for is still listed, and is asked for again.
-//   - OnRows, Resolve, Resync, OnTime, Missing, Calls, Deadline: what it has worked out may be wrong. It is left alone, with its last part of
+//   - OnPulled, OnCall, OnForwarding: what was asked for is still listed, and is asked for again.
+//   - OnRows, Resolve, Resync, OnTime, Missing, Calls, Deadline, Forwarding: what it has worked out may be wrong. It is left alone, with its last part of
 //     every object in force, until it has been given all rows and worked out everything again; and what it was not told meanwhile is
 //     asked for.
 //
@@ -55,6 +56,7 @@ func guard(in extension.Member, k *containment, r *resyncing) extension.Member {
 	guardIf(in.Puller != nil, &out.Puller, extension.Puller(g))
 	guardIf(in.Caller != nil, &out.Caller, extension.Caller(g))
 	guardIf(in.Timed != nil, &out.Timed, extension.Timed(g))
+	guardIf(in.Forwarder != nil, &out.Forwarder, extension.Forwarder(g))
 	guardIf(in.StateReporter != nil, &out.StateReporter, extension.StateReporter(g))
 	guardIf(in.Saver != nil, &out.Saver, extension.Saver(g))
 	guardIf(in.Explainer != nil, &out.Explainer, extension.Explainer(g))
@@ -67,10 +69,11 @@ func guardIf[T any](has bool, to *T, g T) {
 	}
 }
 
-// Name, Kinds and Topics are constants of the extension.
+// Name, Kinds, Topics and Devices are constants of the extension.
 func (g *guarded) Name() string          { return g.in.Name() }
 func (g *guarded) Kinds() []neutron.Kind { return g.in.PushHandler.Kinds() }
 func (g *guarded) Topics() []string      { return g.in.CastHandler.Topics() }
+func (g *guarded) Devices() []string     { return g.in.Forwarder.Devices() }
 
 // culprit is a method of the extension.
 func (g *guarded) culprit(method string) culprit {
@@ -152,6 +155,11 @@ func (g *guarded) Deadline() (at time.Time) {
 	return at
 }
 
+func (g *guarded) Forwarding(open func() bool) (job forwarding.Job, due bool) {
+	g.knows("Forwarding", func() { job, due = g.in.Forwarder.Forwarding(open) })
+	return job, due && !g.owes
+}
+
 // takes runs a method that takes a message. What is lost is asked for.
 func (g *guarded) takes(method string, work func() error) error {
 	if g.owes {
@@ -198,6 +206,10 @@ func (g *guarded) OnCall(k extension.Key, result any, err error) {
 	if !g.owes {
 		_ = g.does("OnCall", func() error { g.in.Caller.OnCall(k, result, err); return nil })
 	}
+}
+
+func (g *guarded) OnForwarding(o forwarding.Outcome, now time.Time) {
+	_ = g.does("OnForwarding", func() error { g.in.Forwarder.OnForwarding(o, now); return nil })
 }
 
 func (g *guarded) OnPacket(p extension.Packet) (answer []openflow.Message, outcome extension.Outcome) {

@@ -144,6 +144,7 @@ func (v View) switchFacts(f *gate.Facts) {
 	f.RowsUnchecked, f.Rows = len(c.dataplane.RowsPending()), c.dataplane.RowsToWrite(c.world.View, c.contained.rows)
 	f.ZonesDue, f.ZonesFailed = c.zones.Pending(), c.zones.Failed()
 	f.RulesBusy, f.RuleFaults = c.rules.blocking()
+	f.TablesBusy, f.TableFaults = c.extensions.tablesBlocking(func() bool { return c.open(gate.Prune) })
 	for i, o := range c.dataplane.Failures() {
 		if i < maxRejected {
 			f.Rejected = append(f.Rejected, gate.Rejected{Object: o.Object.String(), Times: o.Failed})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/patchbay-sdn/patchbay/internal/dataplane"
 	"github.com/patchbay-sdn/patchbay/internal/delta"
+	"github.com/patchbay-sdn/patchbay/internal/forwarding"
 	"github.com/patchbay-sdn/patchbay/internal/iptables"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/pull"
@@ -116,6 +117,25 @@ type (
 	EndConnections struct{ Connections []iptables.Connections }
 )
 
+// Changes of forwarding tables of devices for an extension, given by its place in the list, and what is read of them.
+type (
+	// WatchDevices has every change of the devices' links told.
+	WatchDevices struct {
+		Extension int
+		Devices   []string
+	}
+	// ReadForwarding reads the tables of devices.
+	ReadForwarding struct {
+		Extension int
+		Devices   []string
+	}
+	// ChangeForwarding adds and deletes entries.
+	ChangeForwarding struct {
+		Extension int
+		Changes   forwarding.Changes
+	}
+)
+
 // Other effects.
 type (
 	// Save writes the snapshot.
@@ -143,6 +163,9 @@ func (ReleaseConnections) effect() {}
 func (ReadRules) effect()          {}
 func (ApplyRules) effect()         {}
 func (EndConnections) effect()     {}
+func (WatchDevices) effect()       {}
+func (ReadForwarding) effect()     {}
+func (ChangeForwarding) effect()   {}
 func (Save) effect()               {}
 func (Notify) effect()             {}
 
@@ -210,6 +233,16 @@ func (e ApplyRules) String() string {
 }
 
 func (e EndConnections) String() string { return fmt.Sprintf("end connections %+v", e.Connections) }
+
+func (e WatchDevices) String() string { return fmt.Sprintf("watch devices %q", e.Devices) }
+
+func (e ReadForwarding) String() string {
+	return fmt.Sprintf("read forwarding tables of %q", e.Devices)
+}
+
+func (e ChangeForwarding) String() string {
+	return "change forwarding tables\n" + strings.Join(e.Changes.Lines(), "\n")
+}
 
 func (e Save) String() string { return fmt.Sprintf("save at %d ", e.At.UnixNano()) + asJSON(e.Memory) }
 

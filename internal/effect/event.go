@@ -15,6 +15,7 @@ import (
 
 	"github.com/patchbay-sdn/patchbay/internal/dataplane"
 	"github.com/patchbay-sdn/patchbay/internal/extension"
+	"github.com/patchbay-sdn/patchbay/internal/forwarding"
 	"github.com/patchbay-sdn/patchbay/internal/iptables"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
@@ -139,6 +140,26 @@ type (
 		N   int
 		Err error
 	}
+	// DeviceChanged says that the link of a device has changed, see [WatchDevices]; without a name it may be any. With an error, which is its
+	// outcome, nothing is told any more.
+	DeviceChanged struct {
+		Extension int
+		Device    string
+		Err       error
+	}
+	// ForwardingRead is the outcome of [ReadForwarding].
+	ForwardingRead struct {
+		Extension int
+		Devices   []string
+		Tables    forwarding.Tables
+		Err       error
+	}
+	// ForwardingChanged is the outcome of [ChangeForwarding].
+	ForwardingChanged struct {
+		Extension int
+		Changes   forwarding.Changes
+		Err       error
+	}
 	// Saved is the outcome of [Save].
 	Saved struct{ Err error }
 	// NotifyFailed says that the service manager could not be told, see [Notify].
@@ -189,6 +210,9 @@ func (ConnectionsReleased) event() {}
 func (RulesRead) event()           {}
 func (RulesApplied) event()        {}
 func (ConnectionsEnded) event()    {}
+func (DeviceChanged) event()       {}
+func (ForwardingRead) event()      {}
+func (ForwardingChanged) event()   {}
 func (Saved) event()               {}
 func (NotifyFailed) event()        {}
 func (FollowFailed) event()        {}
@@ -222,6 +246,12 @@ func Failure(e Event) error {
 	case RulesApplied:
 		return e.Err
 	case ConnectionsEnded:
+		return e.Err
+	case DeviceChanged:
+		return e.Err
+	case ForwardingRead:
+		return e.Err
+	case ForwardingChanged:
 		return e.Err
 	case Saved:
 		return e.Err

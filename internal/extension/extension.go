@@ -5,7 +5,7 @@
 //
 // An [Extension] has three methods: its name, what follows from a change, and what it wants of an object. What else it does it
 // says by implementing optional interfaces: [PushHandler], [CastHandler], [RowHandler], [PacketHandler], [Resyncer], [Puller],
-// [Caller], [Timed], [StateReporter], [Saver], [Explainer]. [NewMember] finds them once, by type assertion. A type that wraps an
+// [Caller], [Timed], [Forwarder], [StateReporter], [Saver], [Explainer]. [NewMember] finds them once, by type assertion. A type that wraps an
 // extension is a [Wrapper], or has to implement those that the wrapped one has.
 //
 // Inputs are messages of neutron-server, rows of the switch's database and changed objects of the world. Outputs are flows, rows
@@ -23,6 +23,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/patchbay-sdn/patchbay/internal/forwarding"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
@@ -116,6 +117,17 @@ type Timed interface {
 	Deadline() time.Time
 	// OnTime takes that the deadline has passed. The next one is later than now.
 	OnTime(now time.Time)
+}
+
+// Forwarder is an extension that keeps entries in the forwarding tables of network devices.
+type Forwarder interface {
+	// Devices returns the devices whose links are followed, always the same.
+	Devices() []string
+	// Forwarding returns what to do now, if there is something, whether it is on its way or not. Open returns whether everything is known that
+	// could want an entry: nothing is deleted before.
+	Forwarding(open func() bool) (forwarding.Job, bool)
+	// OnForwarding takes the outcome of a job, or that a device has changed. What is still listed is done again, with growing pauses if it fails.
+	OnForwarding(o forwarding.Outcome, now time.Time)
 }
 
 // StateReporter is an extension that adds to the state report.

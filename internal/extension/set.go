@@ -25,6 +25,7 @@ type Member struct {
 	Puller        Puller
 	Caller        Caller
 	Timed         Timed
+	Forwarder     Forwarder
 	StateReporter StateReporter
 	Saver         Saver
 	Explainer     Explainer
@@ -52,6 +53,7 @@ func NewMember(e Extension) Member {
 	m.Puller, _ = e.(Puller)
 	m.Caller, _ = e.(Caller)
 	m.Timed, _ = e.(Timed)
+	m.Forwarder, _ = e.(Forwarder)
 	m.StateReporter, _ = e.(StateReporter)
 	m.Saver, _ = e.(Saver)
 	m.Explainer, _ = e.(Explainer)

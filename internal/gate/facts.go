@@ -19,6 +19,8 @@ type Facts struct {
 	RulesBusy     bool     // iptables rules may not be as wanted
 	RulesFirst    int      // ports that flows of another driver filter until they have iptables rules
 	RuleFaults    []string // why iptables rules do not filter as they should, in sentences
+	TablesBusy    bool     // forwarding tables of devices may not be as wanted
+	TableFaults   []string // why they cannot be, in sentences
 	Rejected      []Rejected
 	Held          []Held
 	HeldBlind     bool // nothing is known of what one of Held wants

@@ -116,6 +116,10 @@ func Blockers(f Facts) []Blocker {
 	for _, fault := range f.RuleFaults {
 		l.fact(true, "rules-fault", InSync|Ready, fault)
 	}
+	l.work(count(f.TablesBusy), "forwarding", InSync|Idle, "forwarding tables of devices are compared or changed")
+	for _, fault := range f.TableFaults {
+		l.fact(true, "forwarding-fault", InSync, fault)
+	}
 	for _, r := range f.Rejected {
 		l.fact(true, "rejected", InSync, fmt.Sprintf("%s was refused %s by the switch and is tried again; see the last errors", r.Object, counted(r.Times, "time")))
 	}

@@ -111,6 +111,24 @@ type Hints struct {
 	Hints EmbeddedJSON `json:"hints"`
 }
 
+// SegmentOn returns the segment that the server chose for the port on a host: that of the last level of this host, whatever the order of the
+// levels. Where no level names the host it is that of the last one; nil if there is none.
+func (p *Port) SegmentOn(host string) *Segment {
+	var found *BindingLevel
+	for i := range p.BindingLevels {
+		if l := &p.BindingLevels[i]; l.Host == host && (found == nil || l.Level >= found.Level) {
+			found = l
+		}
+	}
+	if n := len(p.BindingLevels); found == nil && n > 0 {
+		found = &p.BindingLevels[n-1]
+	}
+	if found == nil {
+		return nil
+	}
+	return found.Segment.Value
+}
+
 // PortSecurityEnabled says whether the port's traffic is checked; it is unless the server says otherwise.
 func (p *Port) PortSecurityEnabled() bool {
 	return p.Security.Value == nil || p.Security.Value.PortSecurityEnabled

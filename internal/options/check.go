@@ -148,7 +148,9 @@ func checkExtensions(o *Options) []Problem {
 	if loaded("local_ip") && !o.LocalIP.StaticNAT && o.SecurityGroup.Driver() == FirewallOpenVSwitch {
 		out = append(out, o.at("local_ip", "static_nat", "must be true when the openvswitch firewall is used."))
 	}
-	if loaded("fdb") && len(o.FDB.SharedDevices) == 0 {
+	if devices, err := o.FDB.Devices(); loaded("fdb") && err != nil {
+		out = append(out, o.at("fdb", "shared_physical_device_mappings", "%s.", err))
+	} else if loaded("fdb") && len(devices) == 0 {
 		out = append(out, o.at("fdb", "shared_physical_device_mappings", "must be set when the extension fdb is loaded."))
 	}
 	return out

@@ -146,7 +146,7 @@ func TestUnknownExtensions(t *testing.T) {
 		"[agent]\nextensions = qos, log, taas\n":                                            {2, 0},
 		"[agent]\nextensions = qos, log, taas\n[patchbay]\nunknown_extensions=stop":         {2, 0},
 		"[agent]\nextensions = qos,log,taas,log\n[patchbay]\nunknown_extensions = ignore\n": {0, 2},
-		"[agent]\nextensions = fdb\n[patchbay]\nunknown_extensions = ignore\n":              {0, 1},
+		"[agent]\nextensions = fdb\n[fdb]\nshared_physical_device_mappings=p:d":             {0, 0},
 		"[agent]\nextensions = fwaas_v2,log\n[patchbay]\nunknown_extensions = ignore\n":     {1, 1},
 	} {
 		o := loadText(t, text+"\n[securitygroup]\nenable_security_group = false\n")

@@ -38,6 +38,26 @@ func setMappings(f *[]Mapping, items []string) error {
 	return nil
 }
 
+// Devices reads "physnet:device" entries: the devices of each physical network. A physical network may have several.
+func (f *FDB) Devices() (map[string][]string, error) {
+	out := map[string][]string{}
+	for _, item := range f.SharedDevices {
+		if item = strings.TrimSpace(item); item == "" {
+			continue
+		}
+		physnet, device, ok := strings.Cut(item, ":")
+		physnet, device = strings.TrimSpace(physnet), strings.TrimSpace(device)
+		switch {
+		case !ok || physnet == "" || device == "" || strings.Contains(device, ":"):
+			return nil, fmt.Errorf("has %q, which is not of the form physnet:device", item)
+		case slices.Contains(out[physnet], device):
+			return nil, fmt.Errorf("maps %s to the device %s twice", physnet, device)
+		}
+		out[physnet] = append(out[physnet], device)
+	}
+	return out, nil
+}
+
 // parseRates reads "name:rate:rate" entries; a rate may be empty, and a name
 // alone means that all are.
 func parseRates(items []string, form string, kinds ...string) (map[string]Rates, error) {

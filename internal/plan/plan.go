@@ -79,6 +79,8 @@ type Plan struct {
 	Flushed []string `json:"flushed_bridges,omitempty"`
 	// Rules are the lines for ipset restore, iptables-restore and ip6tables-restore.
 	Rules []string `json:"iptables,omitempty"`
+	// Forwarding are entries of forwarding tables of devices, as commands.
+	Forwarding []string `json:"forwarding,omitempty"`
 	// Zones of connection tracking that are emptied, because they have a new owner.
 	Zones []uint16 `json:"emptied_zones,omitempty"`
 	// Assumed is what the server tells only to an agent that starts, and was taken from the switch.
@@ -144,7 +146,7 @@ type Compared struct {
 
 // Empty says whether nothing would change.
 func (p *Plan) Empty() bool {
-	return len(p.Rows)+len(p.Flows)+len(p.Meters)+len(p.Flushed)+len(p.Rules)+len(p.Zones) == 0
+	return len(p.Rows)+len(p.Flows)+len(p.Meters)+len(p.Flushed)+len(p.Rules)+len(p.Forwarding)+len(p.Zones) == 0
 }
 
 // fdbGrace is how long the rehearsed server takes to tell about forwarding entries: it does so before it answers.
@@ -193,6 +195,8 @@ func rehearse(ctx context.Context, in Input) (*Plan, *ovsdb.Rehearsal, *bridges,
 	if cfg.Rules != nil {
 		cfg.Rules = rules
 	}
+	tables := &tables{Forwarding: in.Agent.Forwarding}
+	cfg.Forwarding = tables
 	cfg.Progress = func(now agent.Progress) {
 		if last = now; now.Complete || p.Offline && now.Idle {
 			stop()
@@ -219,7 +223,7 @@ func rehearse(ctx context.Context, in Input) (*Plan, *ovsdb.Rehearsal, *bridges,
 	if !p.Complete {
 		p.Missing = append(last.Missing, server.failures()...)
 	}
-	p.Rules = rules.lines
+	p.Rules, p.Forwarding = rules.lines, tables.lines
 	p.Zones, p.Reported, p.Assumed = zones.sorted(), server.reported(), server.assumed
 	p.Flushed = bridges.flushed()
 	madeUp := map[uint32]string{}

@@ -19,6 +19,8 @@ import (
 
 	"github.com/patchbay-sdn/patchbay/internal/agent"
 	"github.com/patchbay-sdn/patchbay/internal/extension"
+	"github.com/patchbay-sdn/patchbay/internal/fdb"
+	"github.com/patchbay-sdn/patchbay/internal/forwarding"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
@@ -221,6 +223,38 @@ func TestAPlanIsWhatAStartWouldDoAndThenThereIsNothingLeft(t *testing.T) {
 		p, _, _, err = rehearse(t.Context(), again(rows, after, newAsked()))
 		if err != nil || !p.Complete || !p.Empty() {
 			t.Errorf("after that, %v and %+v", err, p)
+		}
+	})
+}
+
+// kernel has one device, whose table it does not let change.
+type kernel struct {
+	agent.Forwarding
+	t *testing.T
+}
+
+func (kernel) Read(context.Context, []string) (forwarding.Tables, error) {
+	return forwarding.Tables{"ens1": {{0xfa, 0x16, 0x3e, 0, 0, 9}, {2, 0, 0, 0, 0, 9}}}, nil
+}
+
+func (k kernel) Change(context.Context, forwarding.Changes) error {
+	k.t.Error("changed")
+	return nil
+}
+
+// Entries of forwarding tables are planned, and not written.
+func TestForwardingTablesArePlanned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in := input(plugged(), map[string]dump{"br-int": {normal(t)}}, newAsked())
+		in.Agent.Forwarding = kernel{t: t}
+		in.Agent.Extensions = []extension.New{fdb.New(map[string][]string{"physnet1": {"ens1"}})}
+		in.Agent.Memory = &world.Memory{Extensions: map[string]json.RawMessage{"fdb": json.RawMessage(`{"ens1":["fa:16:3e:00:00:09"]}`)}}
+		p, _, _, err := rehearse(t.Context(), in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := []string{"bridge fdb del fa:16:3e:00:00:09 dev ens1 self permanent"}; !p.Complete || !slices.Equal(p.Forwarding, want) {
+			t.Errorf("complete %v, %q, want %q; missing %q", p.Complete, p.Forwarding, want, p.Missing)
 		}
 	})
 }

@@ -65,8 +65,10 @@ type Config struct {
 	Conntrack Conntrack         // nil when nothing is filtered
 	Limits    dataplane.Limiter // nil: nobody sets them
 	Rules     Rules             // nil when iptables filters nothing
-	Snapshot  string            // the file
-	Notifier  *observe.Notifier
+	// Forwarding reads and changes forwarding tables of devices; nil when no extension has any.
+	Forwarding Forwarding
+	Snapshot   string // the file
+	Notifier   *observe.Notifier
 }
 
 // Runner carries out effects.
@@ -148,6 +150,8 @@ func (r *Runner) do(ctx context.Context, e effect.Effect) effect.Event {
 		return r.releaseConnections(ctx, e)
 	case effect.ReadRules, effect.ApplyRules, effect.EndConnections:
 		return r.rules(ctx, e)
+	case effect.WatchDevices, effect.ReadForwarding, effect.ChangeForwarding:
+		return r.forwarding(ctx, e)
 	case effect.Save:
 		return effect.Saved{Err: r.try("writing the snapshot", func() error { return r.save(e) })}
 	}

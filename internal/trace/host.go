@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -49,6 +50,8 @@ type Host struct {
 	Groups   []inspect.Group
 	Bridges  []inspect.Bridge
 	Flows    []inspect.Flow
+	// Member tells whether an address is in an IP set of the host, and whether that is known; nil: nothing is.
+	Member func(set string, a netip.Addr) (in, known bool)
 }
 
 // Source is what is asked of an agent.

@@ -41,6 +41,8 @@ type Journey struct {
 	From, To *End
 	Packet   Packet
 	Trace    *Trace
+	// Tracked: the packet belongs to a connection that is known already.
+	Tracked bool
 	// Ports are the names of interfaces by their numbers in the datapath.
 	Ports map[uint32]string
 }
@@ -55,9 +57,15 @@ type judge struct {
 func (h *Host) Judge(way *Journey) Verdict {
 	h.name(way.Trace.Steps)
 	j := &judge{way, h}
+	if v, dropped := j.ruleVerdict(j.From, "egress"); dropped { // before it comes to the switch
+		return v
+	}
 	v := j.outcome()
 	if !v.Passes() {
 		return j.cause()
+	}
+	if v, dropped := j.ruleVerdict(j.To, "ingress"); dropped && j.To.Here() {
+		return v
 	}
 	if lost, ok := j.tooBig(); ok {
 		return lost
@@ -79,14 +87,17 @@ func (j *judge) limits() []string {
 		}
 	}
 	for _, end := range []struct {
-		e    *End
-		word string
-	}{{j.From, " from it"}, {j.To, " to it"}} {
+		e               *End
+		word, direction string
+	}{{j.From, " from it", "egress"}, {j.To, " to it", "ingress"}} {
 		if end.e.Port == nil {
 			continue
 		}
-		if len(end.e.Port.Rules) > 0 {
-			out = append(out, fmt.Sprintf("iptables rules of the Linux bridge of %s filter it too, which no trace of flows shows: patchbay explain lists them", end.e))
+		if m := j.throughRules(end.e, end.direction); m != nil {
+			out = append(out, fmt.Sprintf("iptables of the Linux bridge of %s lets it pass%s by %s", end.e, end.word, m))
+			if m.Unsure != "" {
+				out = append(out, m.Unsure)
+			}
 		}
 		for _, note := range end.e.Port.Notes {
 			for part := range strings.SplitSeq(note, ": ") {

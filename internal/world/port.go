@@ -222,7 +222,7 @@ func (w *common) decide(p *Port) Wiring {
 		return Wiring{State: Waiting, Reason: "bulk_pull of the port is not answered yet"}
 	case d == nil:
 		return Wiring{State: Dead, Reason: "the server does not know it"}
-	case len(d.BindingLevels) == 0 || d.BindingLevels[len(d.BindingLevels)-1].Segment.Value == nil:
+	case d.SegmentOn(w.Config.Host) == nil:
 		return Wiring{State: Dead, Reason: "not bound to a segment"}
 	}
 	binding := active(d)
@@ -235,7 +235,7 @@ func (w *common) decide(p *Port) Wiring {
 	if neutron.IsComputeOwned(d.DeviceOwner) && binding.Host != w.Config.Host && !migrating(binding) {
 		return Wiring{State: Dead, Reason: fmt.Sprintf("bound to host %s, not to this one", binding.Host)}
 	}
-	segment := d.BindingLevels[len(d.BindingLevels)-1].Segment.Value
+	segment := d.SegmentOn(w.Config.Host)
 	key := SegmentKey{Network: d.NetworkID, ID: none}
 	if segment.SegmentationID != nil {
 		key.ID = *segment.SegmentationID

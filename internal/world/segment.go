@@ -129,7 +129,7 @@ func (w *Segments) join(p *Port) {
 		if fresh && w.Config.Filter {
 			w.fresh = append(w.fresh, vlan)
 		}
-		info := p.Details.BindingLevels[len(p.Details.BindingLevels)-1].Segment.Value
+		info := p.Details.SegmentOn(w.Config.Host)
 		s = &Segment{Key: key, Type: info.NetworkType, Physnet: info.PhysicalNetwork, VLAN: vlan, ports: map[string]bool{}, fdb: newFDB()}
 		w.recall(s)
 		if w.Config.L2Population && s.Tunnelled() {

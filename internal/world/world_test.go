@@ -120,6 +120,17 @@ func TestDecisions(t *testing.T) {
 			p.BindingLevels[0].Segment.Value.NetworkType, p.BindingLevels[0].Segment.Value.PhysicalNetwork = "vlan", "other"
 		})}, Dead, "bridge_mappings has no bridge for its physical network other"},
 		{"wired", "br-int", &one, []neutron.Port{bound(nil)}, Wired, ""},
+		{"another host's segment after ours", "br-int", &one, []neutron.Port{bound(func(p *neutron.Port) {
+			p.BindingLevels = append(p.BindingLevels, neutron.BindingLevel{Host: "hv2", Segment: neutron.Maybe[neutron.Segment]{Value: &neutron.Segment{NetworkType: "gre"}}})
+		})}, Wired, ""},
+		{"levels of this host in any order", "br-int", &one, []neutron.Port{bound(func(p *neutron.Port) {
+			p.BindingLevels[0].Level = 1
+			p.BindingLevels = append(p.BindingLevels, neutron.BindingLevel{Host: "hv1", Segment: neutron.Maybe[neutron.Segment]{Value: &neutron.Segment{NetworkType: "gre"}}})
+		})}, Wired, ""},
+		{"only another host's segment", "br-int", &one, []neutron.Port{bound(func(p *neutron.Port) { p.BindingLevels[0].Host = "hv2" })}, Wired, ""},
+		{"no segment on this host", "br-int", &one, []neutron.Port{bound(func(p *neutron.Port) {
+			p.BindingLevels = append(p.BindingLevels, neutron.BindingLevel{Host: "hv1", Level: 1})
+		})}, Dead, "not bound to a segment"},
 		// Cut to 12 bits, 4096 + 7 is VLAN 7: another network's.
 		{"VLAN too large", "br-int", &one, numbered("vlan", new(4096+7)), Dead, "segmentation id 4103 of its network is not among those of type vlan, 1 to 4094"},
 		{"VLAN 4095", "br-int", &one, numbered("vlan", new(4095)), Dead, "segmentation id 4095"},

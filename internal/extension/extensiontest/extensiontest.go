@@ -7,12 +7,18 @@
 // A script says what happens, and asks for the outcome:
 //
 //	port 1 {"name":"web"}       what the server says about port 1 besides its binding; no spaces in the JSON
+//	port 1 {} vlan:physnet1:7   the same on a network that is not local
 //	plug 1 quiet=true           the interface tap1 of port 1, with external_ids; ofports go down from 65279
 //	unplug 1
 //	object QosPolicy q {"id":"q"}   an object of the server: it is pushed, and found when it is pulled
 //	resync                      messages may have been lost
 //	restart                     another agent over the same rows, with what the last one saved
+//	restart without 1           the same, and port 1 was unplugged while no agent ran
+//	device eth0 MAC…            a network device, with these addresses in its forwarding table
+//	nodevice eth0               it is gone
+//	unsynced, synced            not everything is known that could want an entry of such a table, or it is again
 //	$ flows                     what the extensions add to the flows of the core: object, reason and flow
+//	$ forwarding                changes of forwarding tables since this was last asked, as commands
 //	$ explain 1                 what the extensions say about port 1
 package extensiontest
 
@@ -27,6 +33,7 @@ import (
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/extension"
+	"github.com/patchbay-sdn/patchbay/internal/forwarding"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
@@ -53,6 +60,7 @@ type host struct {
 	adds    map[world.Object][]pipeline.Flow // of these, what the extensions add
 	ports   map[string]neutron.Port          // what the server says about those that a script names
 	objects map[extension.Item]neutron.Primitive
+	devices
 }
 
 func newHost(t *testing.T, makers []extension.New) *host {
@@ -61,7 +69,8 @@ func newHost(t *testing.T, makers []extension.New) *host {
 		OpenVSwitch: []ovsdb.Diff[ovsdb.OpenVSwitch]{{New: &ovsdb.OpenVSwitch{UUID: "root", Bridges: []ovsdb.UUID{bridge}}}},
 		Bridges:     []ovsdb.Diff[ovsdb.Bridge]{{New: &ovsdb.Bridge{UUID: bridge, Name: bridge}}},
 	}
-	h := &host{t: t, makers: makers, db: ovsdb.NewRehearsal(first), ports: map[string]neutron.Port{}, objects: map[extension.Item]neutron.Primitive{}}
+	h := &host{t: t, makers: makers, db: ovsdb.NewRehearsal(first), ports: map[string]neutron.Port{}, objects: map[extension.Item]neutron.Primitive{},
+		devices: devices{tables: forwarding.Tables{}}}
 	h.db.OnCommit = h.rows
 	h.start(first, func() {})
 	return h
@@ -69,7 +78,7 @@ func newHost(t *testing.T, makers []extension.New) *host {
 
 // start makes an agent over rows. Load gives it what an earlier one saved.
 func (h *host) start(rows *ovsdb.Batch, load func()) {
-	h.w = world.New(world.Config{Host: hostname, IntegrationBridge: bridge})
+	h.w = world.New(world.Config{Host: hostname, IntegrationBridge: bridge, Physical: map[string]string{"physnet1": "br-ex", "physnet2": "br-two"}})
 	h.set = extension.Make(h.w, h.makers)
 	h.wants, h.adds = map[world.Object]pipeline.Want{}, map[world.Object][]pipeline.Flow{}
 	load()
@@ -88,6 +97,9 @@ func (h *host) Tell(words []string) {
 	case "port":
 		p := bound(words[1])
 		h.check(json.Unmarshal([]byte(words[2]), &p))
+		if len(words) > 3 {
+			p.BindingLevels[0].Segment.Value = segment(words[3])
+		}
 		h.ports[p.ID] = p
 		h.w.Resync() // so that it is pulled again
 	case "plug":
@@ -111,12 +123,17 @@ func (h *host) Tell(words []string) {
 		saved, err := h.set.Save()
 		h.check(err)
 		ports := h.w.Memory()
+		if len(words) > 2 {
+			h.commit(func(tx *ovsdb.Tx) { tx.DeletePort(h.w.View.PortByName("tap" + words[2]).UUID) })
+		}
 		h.start(ovsdb.Whole(h.w.View), func() {
 			h.w.Recall(ports)
 			h.check(h.set.Load(saved))
 		})
 	default:
-		h.t.Fatalf("unknown command %q", words)
+		if !h.devices.tell(words, h.set) {
+			h.t.Fatalf("unknown command %q", words)
+		}
 	}
 	h.resolve()
 }
@@ -133,6 +150,8 @@ func (h *host) Ask(words []string) []string {
 			}
 		}
 		return out
+	case "forwarding":
+		return h.devices.takeLines()
 	case "explain":
 		return h.set.Explain(world.Object{Kind: world.KindPort, ID: words[1]})
 	}
@@ -169,7 +188,7 @@ func (h *host) resolve() {
 	for range 100 {
 		changed := h.set.Resolve(h.w.Resolve())
 		h.compile(changed)
-		if pulled := h.pull(); !h.write() && !pulled && len(changed) == 0 {
+		if pulled := h.pull(); !h.write() && !h.devices.work(h.set) && !pulled && len(changed) == 0 {
 			return
 		}
 	}
