@@ -77,3 +77,7 @@ e2e-hybrid: build ## VMs behind Linux bridges, filtered by iptables: a rule open
 .PHONY: footprint
 footprint: build ## connections, queues, start, restart and log of both agents while they idle; prints a line each (root)
 	$(GO) test -count 1 -timeout 20m -tags e2e -v -run TestFootprint $(TESTFLAGS) ./e2e/
+
+.PHONY: e2e-tools
+e2e-tools: build packages ## the agent as kolla, TripleO, openstack-helm, OpenStack-Ansible, RDO, the charm and Debian run it, in their containers and services: starts, registers, wires VMs, health check, log; as a table (root, podman, debootstrap; PATCHBAY_TOOLS=checkouts of the tools, TESTFLAGS='-run TestTools/21/kolla')
+	$(GO) test -count 1 -timeout 30m -tags e2e -v -run TestTools $(TESTFLAGS) ./e2e/
