@@ -35,8 +35,8 @@ type handed struct {
 // lines of files that name machines.
 var (
 	settingLine = regexp.MustCompile(`^(\w+)\s*=\s*(.*)$`)
-	// queueSetting is an option that both sides of a queue have to agree on.
-	queueSetting = regexp.MustCompile(`durable|quorum|stream|queue_manager`)
+	// queueSetting is an option that all who use a queue have to agree on, or cannot do without.
+	queueSetting = regexp.MustCompile(`durable|quorum|stream|queue_manager|prefetch`)
 	logOfArgs    = regexp.MustCompile(`--log-file[= ](\S+)`)
 )
 
