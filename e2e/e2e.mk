@@ -87,3 +87,7 @@ footprint: build ## connections, queues, start, restart and log of both agents w
 .PHONY: e2e-handover
 e2e-handover: build ## the Python agent of RELEASE=29 wires filtered VMs, Patchbay takes over and gives back, twice, under packets: none is lost, nothing is left of the other agent, flows and rows as each makes them alone, differences explained (root; BROKER=suite, SWITCH=suite)
 	$(OF_RELEASES) $(GO) test -count 1 -timeout 14m -tags e2e -v -run TestHandover $(TESTFLAGS) ./e2e/
+
+.PHONY: e2e-tools
+e2e-tools: build packages ## the agent as kolla, TripleO, openstack-helm, OpenStack-Ansible, RDO, the charm and Debian run it, in their containers and services: starts, registers, wires VMs, health check, log; as a table (root, podman, debootstrap; PATCHBAY_TOOLS=checkouts of the tools, TESTFLAGS='-run TestTools/21/kolla')
+	$(GO) test -count 1 -timeout 30m -tags e2e -v -run TestTools $(TESTFLAGS) ./e2e/

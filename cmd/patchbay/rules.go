@@ -17,7 +17,7 @@ func hostRules(o *options.Options) (*iptables.Host, *iptables.Config) {
 	// Without the file iptables has the names that are built in.
 	protocols, _ := os.ReadFile("/etc/protocols")
 	return &iptables.Host{
-			Runner: iptables.Exec{}, LockDir: o.LockPath, NoIPv6: errors.Is(err, fs.ErrNotExist), Sys: os.DirFS("/proc/sys"),
+			Runner: iptables.Exec{Capabilities: handedDown()}, LockDir: o.LockPath, NoIPv6: errors.Is(err, fs.ErrNotExist), Sys: os.DirFS("/proc/sys"),
 		}, &iptables.Config{
 			Protocols: iptables.ReadProtocols(protocols), NoComments: !o.Agent.RuleComments, NoSets: !o.SecurityGroup.IPSets,
 		}

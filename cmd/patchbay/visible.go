@@ -94,3 +94,22 @@ func showConnections() error {
 	}
 	return nil
 }
+
+// handedDown are the capabilities that programs get which the daemon runs, iptables and ipset. Capabilities of a file end with the program in
+// the file unless they are handed down; those from a service manager do not.
+func handedDown() []uintptr {
+	if !privilegedFile() {
+		return nil
+	}
+	c, err := ownCapabilities()
+	if err != nil {
+		return nil
+	}
+	var out []uintptr
+	for i := range uintptr(len(c.sets)) * 32 {
+		if c.sets[i/32].Permitted&(1<<(i%32)) != 0 {
+			out = append(out, i)
+		}
+	}
+	return out
+}

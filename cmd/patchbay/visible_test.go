@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,10 +15,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/patchbay-sdn/patchbay/internal/iptables"
 )
 
 // visibleInstead has the test binary hold a connection to the address that it names, as an agent with capabilities of its file does, try
-// to read a file of root's with many threads, and wait until standard input ends.
+// to read a file of root's with many threads and with a program, and wait until standard input ends.
 const visibleInstead = "PATCHBAY_TEST_IS_VISIBLE"
 
 func beVisible() int {
@@ -45,7 +48,9 @@ func beVisible() int {
 	for err := range errs {
 		all = append(all, err)
 	}
-	if err := errors.Join(all...); err != nil {
+	// A program that the daemon runs reads it, too.
+	_, err = iptables.Exec{Capabilities: handedDown()}.Run(context.Background(), "", "cat", filepath.Join(filepath.Dir(os.Args[0]), "secret"))
+	if err := errors.Join(append(all, err)...); err != nil {
 		fmt.Println(err)
 		return 1
 	}

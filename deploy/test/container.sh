@@ -73,10 +73,10 @@ close_root() {
 	top=
 }
 
-# power_on [NETNS [OVS_DIRECTORY]] boots the root's systemd, in a network namespace of the lab and with the sockets of its
-# switch as /run/openvswitch.
+# power_on [NETNS [OVS_DIRECTORY [NAME]]] boots the root's systemd, in a network namespace of the lab, with the sockets of its
+# switch as /run/openvswitch, and with a host name.
 power_on() {
-	local netns=${1:-} switch=${2:-} enter=(unshare --net) unified=/sys/fs/cgroup/unified
+	local netns=${1:-} switch=${2:-} name=${3:-package-test} enter=(unshare --net) unified=/sys/fs/cgroup/unified
 	[ -e $unified/cgroup.procs ] || unified=/sys/fs/cgroup
 	[ -e $unified/cgroup.procs ] || fail "no cgroup v2 is mounted"
 	[ -z "$netns" ] || enter=(nsenter "--net=/run/netns/$netns")
@@ -89,7 +89,7 @@ power_on() {
 	(
 		echo "$BASHPID" >"$group/cgroup.procs"
 		exec "${enter[@]}" unshare --mount --uts --ipc --pid --fork --cgroup --propagation private \
-			bash "$(dirname "${BASH_SOURCE[0]}")/init" "$root" "$switch" >"$top/console" 2>&1 </dev/null
+			bash "$(dirname "${BASH_SOURCE[0]}")/init" "$root" "$switch" "$name" >"$top/console" 2>&1 </dev/null
 	) &
 	local parent=$! i
 	for i in $(seq 300); do

@@ -194,11 +194,15 @@ func (h *Host) End(ctx context.Context, all []Connections) (n int, errs error) {
 }
 
 // Exec runs programs of the host.
-type Exec struct{}
+type Exec struct {
+	// Capabilities are those that the programs get. An agent that is root, or has its own from a service manager, hands them down without.
+	Capabilities []uintptr
+}
 
 // Run implements [Runner]. An error has what the program printed to its standard error.
-func (Exec) Run(ctx context.Context, input, name string, args ...string) (string, error) {
+func (e Exec) Run(ctx context.Context, input, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{AmbientCaps: e.Capabilities}
 	cmd.Stdin = strings.NewReader(input)
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	var stdout, stderr bytes.Buffer

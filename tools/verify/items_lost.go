@@ -94,7 +94,7 @@ func operator() []item {
 		}
 	}
 	said := figure{name: "steps", pattern: `^=+ |^--- |passed$`, take: count, want: ">= 1"}
-	return []item{
+	return append([]item{
 		sim("explain", "explain-faults", "ten connectivity faults: `trace` and `explain` name the cause, and real packets agree", "{tests} tests", "all pass", tests),
 		sim("on-call", "on-call", "the questions of somebody on call, each answered by one command on a host with the fault", "{tests} tests", "all pass", tests),
 		sim("alerts", "alerts", "a real Prometheus: each alert is fired by a fault and is silent after it; every query of the dashboard has data", "{alerts} alerts; {panels} panels, {queries} queries", "all",
@@ -116,7 +116,7 @@ func operator() []item {
 		deploy("package-boot-test", true, "under a real systemd, VMs pinging 100 times a second: Python to Patchbay, a stuck agent, an upgrade, back to Python", "{lost} of {pings} pings lost", "0 lost",
 			figure{name: "pings", pattern: `: (\d+) pings, \d+ lost`, take: sum, want: ">= 1000"},
 			figure{name: "lost", pattern: `: \d+ pings, (\d+) lost`, take: sum, want: "= 0"}),
-	}
+	}, toolItems(section)...)
 }
 
 func speed() []item {

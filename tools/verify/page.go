@@ -19,10 +19,10 @@ const (
 	endMark    = "<!-- make verify: end -->\n"
 )
 
-// verificationPages are docs/verification.md and README.md.
+// verificationPages are docs/verification.md, docs/reference/tools.md and README.md.
 func verificationPages(b *book) (map[string]string, error) {
 	readme, err := b.readme()
-	return map[string]string{pageFile: b.page(), readmeFile: readme}, err
+	return map[string]string{pageFile: b.page(), toolsFile: b.toolsPage(), readmeFile: readme}, err
 }
 
 // writePages writes the pages anew from the results.
