@@ -328,7 +328,7 @@ func (x *leased) waitAnswers(t *testing.T, host int, port string) {
 
 func (x *leased) explained(t *testing.T) {
 	out, _ := x.runPatchbay(t, 1, "port", x.vm.PortID)
-	for _, want := range []string{"the agent answers DHCPv4 with 10.21.0.50/24", "the agent answers DHCPv6 with fd00:21::50", "its last packet, DHCP"} {
+	for _, want := range []string{"the agent answers DHCPv4 with 10.21.0.50/24", "the agent answers DHCPv6 with fd00:21::50", "its last packet, ", "was answered with"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("patchbay port says\n%s, want %q in it", out, want)
 		}

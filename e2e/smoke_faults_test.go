@@ -50,15 +50,16 @@ func (x *smoke) restarted(t *testing.T) {
 func (x *smoke) captured(t *testing.T) {
 	for _, c := range []struct {
 		vm   *vm
+		host int
 		want []string
 	}{
-		{x.near, []string{"leaves: to ", "dropped: port near sends under 192.168.100.98, which port security does not let it", " dropped: "}},
-		{x.sub, []string{"from the VM", ", VLAN "}},
+		{x.near, x.near.host, []string{"leaves: to ", "dropped: port near sends under 192.168.100.98, which port security does not let it", " dropped: "}},
+		{x.sub, x.trunk.vm.host, []string{"from the VM", ", VLAN "}},
 	} {
 		var out string
 		var status int
 		x.during(t, lossless, func() {
-			out, status = x.runPatchbay(t, c.vm.host, "capture", c.vm.PortID, "--from-vm", "--time", "2s")
+			out, status = x.runPatchbay(t, c.host, "capture", c.vm.PortID, "--from-vm", "--time", "2s")
 		}, append(x.trunkLanes(), x.door())...)
 		for _, want := range c.want {
 			if status != 0 || !strings.Contains(out, want) {

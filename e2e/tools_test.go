@@ -65,6 +65,8 @@ func toolReleases() []struct {
 			{fixture: "kolla-2026.1", image: "kolla", network: vxlan},
 			{fixture: "kolla-features", image: "kolla", network: vxlan},
 			{fixture: "osa-2026.1", network: geneve, bridges: []string{"br-vlan"}},
+			{fixture: "kolla-sriov", image: "kolla", network: vxlan},
+			{fixture: "osa-sriov", network: geneve, bridges: []string{"br-vlan"}},
 			{fixture: "helm-master", image: "helm", network: vxlan},
 		}},
 	}

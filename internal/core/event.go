@@ -258,7 +258,7 @@ func (c *Core) message(m *messaging.Message) {
 		c.world.Tunnels.Gone(world.Endpoint{Type: d.Type, IP: d.IP})
 	case *neutron.FDBAdd:
 		if m.Fanout {
-			c.world.Tunnels.FDBNews(d)
+			c.world.Tunnels.FDBBroadcast(d)
 		} else {
 			c.world.Tunnels.FDBAdd(d)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/patchbay-sdn/patchbay/internal/effect"
 	"github.com/patchbay-sdn/patchbay/internal/extension"
+	"github.com/patchbay-sdn/patchbay/internal/fake"
 	"github.com/patchbay-sdn/patchbay/internal/fdb"
 	"github.com/patchbay-sdn/patchbay/internal/forwarding"
 	"github.com/patchbay-sdn/patchbay/internal/gate"
@@ -43,7 +44,7 @@ func TestForwardingTables(t *testing.T) {
 		}
 	}
 	const watch, read = `watch devices ["ens1"]`, `read forwarding tables of ["ens1"]`
-	got, _ := step(noon, effect.SwitchChanged{Batch: connected()})
+	got, _ := step(noon, effect.SwitchChanged{Batch: fake.Connected()})
 	expect("at start", got, watch, read)
 	if busy, _ := a.extensions.tablesBlocking(func() bool { return true }); !busy {
 		t.Error("a read under way is none")

@@ -47,14 +47,14 @@ var watched = map[string]struct{ before, ceiling, target int }{
 	largestFile:      {590, maxLines, maxLines},
 	upwardReferences: {62, 0, 0},
 	// The target is of the features of then. Since: filters for hybrid ports 2,420, releases 17 to 29 and their brokers 1,150.
-	"lines of product code": {51064, 60100, 51064},
+	"lines of product code": {51064, 66200, 51064},
 }
 
 // root is the tree that is measured. Another one than this is only printed.
 var root = flag.String("root", filepath.Join("..", ".."), "the tree that TestStructure measures")
 
 // waits are the packages of internal/ that may start goroutines: those that do I/O.
-var waits = []string{"internal/ovsdb", "internal/fake", "internal/runner", "internal/admin"}
+var waits = []string{"internal/ovsdb", "internal/fake", "internal/runner", "internal/admin", "internal/fleet"}
 
 // ofNames are files that are mostly tables of names, for which no length is too much.
 var ofNames = []string{"openflow/fields.go"}

@@ -52,13 +52,13 @@ func TestNewsOfAPortAreNotTheList(t *testing.T) {
 	}}}}
 	two.Wire(w)
 	segment := func() *world.Segment { return w.Segments.Get(world.SegmentKey{Network: "n1", ID: 7}) }
-	if w.Tunnels.FDBNews(entries); segment().Told() || len(w.Tunnels.FloodTo(segment())) != 1 {
-		t.Errorf("told %t, broadcasts go to %v", segment().Told(), w.Tunnels.FloodTo(segment()))
+	if w.Tunnels.FDBBroadcast(entries); segment().FDBReceived() || len(w.Tunnels.FloodTo(segment())) != 1 {
+		t.Errorf("received %t, broadcasts go to %v", segment().FDBReceived(), w.Tunnels.FloodTo(segment()))
 	}
-	if w.Tunnels.FDBAdd(entries); !segment().Told() {
+	if w.Tunnels.FDBAdd(entries); !segment().FDBReceived() {
 		t.Error("the list was sent")
 	}
-	if w.Tunnels.FDBNews(entries); !segment().Told() {
+	if w.Tunnels.FDBBroadcast(entries); !segment().FDBReceived() {
 		t.Error("news made the list forgotten")
 	}
 }

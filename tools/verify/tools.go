@@ -28,7 +28,7 @@ func toolLabs() []toolLab {
 		}},
 		{"26", []deployed{{"debian-26", "Debian's package, 26, with USE_SYSLOG"}}},
 		{"29", []deployed{
-			{"debian-29", "Debian's package, 29"}, {"kolla-2026.1", "kolla-ansible 2026.1"}, {"kolla-features", "the same with DVR, QoS and extensions that Patchbay goes on without"}, {"osa-2026.1", "OpenStack-Ansible 2026.1"}, {"helm-master", "openstack-helm, master"},
+			{"debian-29", "Debian's package, 29"}, {"kolla-2026.1", "kolla-ansible 2026.1"}, {"kolla-features", "the same with DVR, QoS and extensions that Patchbay goes on without"}, {"osa-2026.1", "OpenStack-Ansible 2026.1"}, {"kolla-sriov", "kolla-ansible 2026.1 with SR-IOV"}, {"osa-sriov", "OpenStack-Ansible 2026.1 with SR-IOV"}, {"helm-master", "openstack-helm, master"},
 		}},
 	}
 }
