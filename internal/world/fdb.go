@@ -25,8 +25,8 @@ type fdb struct {
 	at map[neutron.MAC][]station
 	// uses counts the entries above by endpoint.
 	uses map[netip.Addr]int
-	// doubted are entries that may be out of date: from an earlier run, or from before news were missed. They stay in
-	// force until the server has told about the segment again.
+	// stale are entries that may be out of date: from an earlier run, or from before messages were lost. They stay in
+	// force until the server has sent those of the segment again.
 	stale map[staleEntry]bool
 }
 
