@@ -5,7 +5,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -151,7 +150,7 @@ type sight struct {
 	file   io.WriteCloser
 	pcap   *capture.File
 	// judge asks the switch what becomes of a frame; nil: there is no switch to ask.
-	judge func(h *trace.Host, from *trace.End, device *trace.Interface, p trace.Packet, frame []byte) (trace.Verdict, error)
+	judge func(h *trace.Host, from *trace.End, device *trace.Interface, c *capture.Content) (trace.Verdict, error)
 
 	seen            map[string]*kindOfPacket
 	from, to        int // frames by direction
@@ -258,24 +257,21 @@ func one(yes bool) int {
 
 // verdict says what becomes of a frame that the VM sent; nil when nobody knows.
 func (s *sight) verdict(frame *capture.Frame, c *capture.Content) *trace.Verdict {
-	if frame.Sent || s.judge == nil {
+	if frame.Sent || s.judge == nil || c.Flow == "" {
 		return nil
 	}
-	p := c.Packet
-	p.Size = 0 // the size is not what a kind of packet is about
-	key := fmt.Sprint(c.VLAN, p)
-	k := s.seen[key]
+	k := s.seen[c.Flow]
 	if k == nil || frame.Time.Sub(k.at) > verdictAge {
 		if s.traced++; s.traced > maxTraces {
 			return nil
 		}
-		v, err := s.judge(s.host, s.port, s.device, c.Packet, frame.Data)
+		v, err := s.judge(s.host, s.port, s.device, c)
 		if err != nil {
 			v = trace.Verdict{Outcome: "unknown", Text: err.Error()}
 		}
 		if k == nil {
 			k = &kindOfPacket{}
-			s.seen[key] = k
+			s.seen[c.Flow] = k
 		}
 		k.verdict, k.at = v, frame.Time
 	}
@@ -351,13 +347,19 @@ func (s *sight) summary(out io.Writer) {
 	}
 }
 
-// judge asks the switch what becomes of a frame that came in by an interface.
-func (t *tracer) judge(h *trace.Host, from *trace.End, device *trace.Interface, p trace.Packet, frame []byte) (trace.Verdict, error) {
-	args := []string{device.Bridge, fmt.Sprintf("in_port=%d", device.OFPort)}
+// question returns the arguments of ofproto/trace for a frame that came in by an interface. It has the fields of the frame and not its bytes: with these
+// ofproto/trace would teach the switch and send the frame to controllers.
+func question(device *trace.Interface, c *capture.Content) []string {
+	args := []string{device.Bridge, fmt.Sprintf("in_port=%d,%s", device.OFPort, c.Flow)}
 	for range maxTracked {
 		args = append(args, "--ct-next", "trk,new")
 	}
-	text, err := t.ctl.Call("ofproto/trace", append(args, hex.EncodeToString(frame))...)
+	return args
+}
+
+// judge asks the switch what becomes of a frame.
+func (t *tracer) judge(h *trace.Host, from *trace.End, device *trace.Interface, c *capture.Content) (trace.Verdict, error) {
+	text, err := t.ctl.Call("ofproto/trace", question(device, c)...)
 	if err != nil {
 		return trace.Verdict{}, err
 	}
@@ -365,5 +367,5 @@ func (t *tracer) judge(h *trace.Host, from *trace.End, device *trace.Interface, 
 	if err != nil {
 		return trace.Verdict{}, err
 	}
-	return h.JudgeFrame(from, p, way, t.ports), nil
+	return h.JudgeFrame(from, c.Packet, way, t.ports), nil
 }

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -46,7 +47,7 @@ func newSight(out *bytes.Buffer, f *captureFlags, v trace.Verdict, err error) (s
 	f.Rate = cmp.Or(f.Rate, 1000)
 	return &sight{
 		flags: f, out: out, seen: map[string]*kindOfPacket{},
-		judge: func(*trace.Host, *trace.End, *trace.Interface, trace.Packet, []byte) (trace.Verdict, error) {
+		judge: func(*trace.Host, *trace.End, *trace.Interface, *capture.Content) (trace.Verdict, error) {
 			*asked++
 			return v, err
 		},
@@ -156,5 +157,18 @@ func TestCaptureToAFile(t *testing.T) {
 	info, err := os.Stat(name)
 	if err != nil || info.Size() != int64(24+2*(16+len(discover()))) || info.Mode().Perm() != 0o600 || *asked != 0 {
 		t.Errorf("%v %v, asked %d times", err, info, *asked)
+	}
+}
+
+// A trace of fields changes nothing. One of a packet would have the switch learn from it, and controllers get it once more.
+func TestCaptureTeachesTheSwitchNothing(t *testing.T) {
+	c := capture.Read(discover())
+	got := question(&trace.Interface{Bridge: "br-int", OFPort: 7}, &c)
+	want := []string{"br-int", "in_port=7,dl_src=fa:16:3e:00:00:01,dl_dst=ff:ff:ff:ff:ff:ff,ip,nw_src=0.0.0.0,nw_dst=255.255.255.255,nw_proto=17,nw_ttl=64,udp_src=68,udp_dst=67"}
+	for range maxTracked {
+		want = append(want, "--ct-next", "trk,new")
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q", got)
 	}
 }

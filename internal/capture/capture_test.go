@@ -172,3 +172,32 @@ func TestFile(t *testing.T) {
 		t.Errorf("% x\nwant\n% x", got, want)
 	}
 }
+
+// What the switch is asked about has all that flows of the agent match on.
+func TestFlow(t *testing.T) {
+	const macs = "dl_src=fa:16:3e:00:00:01,dl_dst=fa:16:3e:00:00:02"
+	solicitation := frame(t, ethernet(otherMAC, layers.EthernetTypeIPv6), &layers.IPv6{
+		Version: 6, HopLimit: 255, NextHeader: layers.IPProtocolICMPv6, SrcIP: net.ParseIP("fe80::1"), DstIP: net.ParseIP("ff02::2"),
+	}, &layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(135, 0)}, &layers.ICMPv6NeighborSolicitation{TargetAddress: net.ParseIP("fe80::9")})
+	later := ipv4(otherIP, layers.IPProtocolUDP)
+	later.FragOffset = 7
+	for name, c := range map[string]struct {
+		data []byte
+		want string
+	}{
+		"tcp":          {frames(t)["tcp"].data, macs + ",ip,nw_src=10.0.0.5,nw_dst=10.0.0.9,nw_proto=6,nw_ttl=64,tcp_src=40000,tcp_dst=5432"},
+		"ping":         {frames(t)["ping"].data, macs + ",ip,nw_src=10.0.0.5,nw_dst=10.0.0.9,nw_proto=1,nw_ttl=64,icmp_type=8,icmp_code=0"},
+		"no IP":        {frames(t)["no IP"].data, macs + ",dl_type=0x88cc"},
+		"tagged":       {frames(t)["with a VLAN tag"].data, macs + ",dl_vlan=7,dl_type=0x88cc"},
+		"solicitation": {solicitation, macs + ",ipv6,ipv6_src=fe80::1,ipv6_dst=ff02::2,nw_proto=58,nw_ttl=255,icmpv6_type=135,icmpv6_code=0,nd_target=fe80::9"},
+		"fragment":     {frame(t, ethernet(otherMAC, layers.EthernetTypeIPv4), later, gopacket.Payload("xxxxxxxxxx")), macs + ",ip,nw_src=10.0.0.5,nw_dst=10.0.0.9,nw_proto=17,nw_ttl=64,nw_frag=later"},
+		"arp": {
+			frames(t)["question for an address"].data,
+			"dl_src=fa:16:3e:00:00:01,dl_dst=ff:ff:ff:ff:ff:ff,arp,arp_op=1,arp_spa=10.0.0.5,arp_tpa=10.0.0.9,arp_sha=fa:16:3e:00:00:01,arp_tha=00:00:00:00:00:00",
+		},
+	} {
+		if got := Read(c.data).Flow; got != c.want {
+			t.Errorf("%s:\n%s\nwant\n%s", name, got, c.want)
+		}
+	}
+}

@@ -18,7 +18,11 @@ type Content struct {
 	Packet trace.Packet // addresses are zero where the frame has none
 	VLAN   uint16       // the VM's own tag
 	Text   string       // in a few words
+	Flow   string       // as ofproto/trace takes it, without the port; "" for a frame that is too short
 }
+
+// flow adds terms to the flow.
+func (c *Content) flow(format string, args ...any) { c.Flow += "," + fmt.Sprintf(format, args...) }
 
 // EtherTypes and IP protocols that have words here.
 const (
@@ -38,6 +42,10 @@ func Read(data []byte) Content {
 		c.VLAN, kind, rest = binary.BigEndian.Uint16(rest)&0xfff, binary.BigEndian.Uint16(rest[2:]), rest[4:]
 	}
 	c.Text = fmt.Sprintf("EtherType 0x%04x", kind)
+	c.Flow = fmt.Sprintf("dl_src=%s,dl_dst=%s", c.Packet.SrcMAC, c.Packet.DstMAC)
+	if c.VLAN != 0 {
+		c.flow("dl_vlan=%d", c.VLAN)
+	}
 	switch {
 	case kind == typeARP && len(rest) >= 28:
 		c.arp(rest)
@@ -45,6 +53,8 @@ func Read(data []byte) Content {
 		c.ipv4(rest)
 	case kind == typeIPv6 && len(rest) >= 40:
 		c.ipv6(rest)
+	case kind >= 0x600: // anything less is a length
+		c.flow("dl_type=0x%04x", kind)
 	}
 	return c
 }
@@ -52,6 +62,7 @@ func Read(data []byte) Content {
 func (c *Content) arp(b []byte) {
 	c.Packet.Protocol = trace.ARP
 	c.Packet.Src, c.Packet.Dst = addr(b[14:18]), addr(b[24:28])
+	c.flow("arp,arp_op=%d,arp_spa=%s,arp_tpa=%s,arp_sha=%s,arp_tha=%s", b[7], c.Packet.Src, c.Packet.Dst, net.HardwareAddr(b[8:14]), net.HardwareAddr(b[18:24]))
 	switch op := binary.BigEndian.Uint16(b[6:]); {
 	case op == 2:
 		c.Text = fmt.Sprintf("ARP: %s is at %s", c.Packet.Src, net.HardwareAddr(b[8:14]))
@@ -72,8 +83,10 @@ func addr(b []byte) netip.Addr {
 func (c *Content) ipv4(b []byte) {
 	c.Packet.Src, c.Packet.Dst, c.Packet.Size = addr(b[12:16]), addr(b[16:20]), int(binary.BigEndian.Uint16(b[2:]))
 	b = b[:min(len(b), max(c.Packet.Size, 20))] // without the padding of short frames
+	c.flow("ip,nw_src=%s,nw_dst=%s,nw_proto=%d,nw_ttl=%d", c.Packet.Src, c.Packet.Dst, b[9], b[8])
 	header := int(b[0]&0xf) * 4
 	if offset := binary.BigEndian.Uint16(b[6:]) & 0x1fff; offset != 0 {
+		c.flow("nw_frag=later")
 		c.protocol(b[9], nil)
 		c.Text = "a later fragment, " + c.Text
 		return
@@ -89,6 +102,7 @@ func (c *Content) ipv6(b []byte) {
 		length := int(rest[1])*8 + 8
 		next, rest = rest[0], rest[min(length, len(rest)):]
 	}
+	c.flow("ipv6,ipv6_src=%s,ipv6_dst=%s,nw_proto=%d,nw_ttl=%d", c.Packet.Src, c.Packet.Dst, next, b[7])
 	c.protocol(next, rest)
 }
 
@@ -105,9 +119,14 @@ func (c *Content) protocol(number uint8, b []byte) {
 	if number == icmp || number == icmpv6 {
 		p.Type, p.Code = b[0], b[1]
 		c.Text = icmpText(number, b[0])
+		c.flow("%s_type=%d,%[1]s_code=%[3]d", map[bool]string{true: "icmpv6", false: "icmp"}[number == icmpv6], b[0], b[1])
+		if number == icmpv6 && (b[0] == 135 || b[0] == 136) && len(b) >= 24 {
+			c.flow("nd_target=%s", addr(b[8:24]))
+		}
 		return
 	}
 	p.SrcPort, p.DstPort = binary.BigEndian.Uint16(b), binary.BigEndian.Uint16(b[2:])
+	c.flow("%s_src=%d,%[1]s_dst=%[3]d", name, p.SrcPort, p.DstPort)
 	c.Text = strings.ToUpper(name)
 	switch {
 	case number == tcp && len(b) >= 20:
