@@ -313,7 +313,7 @@ func (b *bench) dhclient(ns, version string) string {
 	return string(text)
 }
 
-// TestClientsGetTheirAddress has real clients ask through a real switch: udhcpc, dhclient with both protocols, dhcpcd. Then the switch and the agent start anew
+// TestClientsGetTheirAddress has real clients ask through a real switch: udhcpc, dhclient with both protocols. Then the switch and the agent start anew
 // with the server away, and a client asks again.
 func TestClientsGetTheirAddress(t *testing.T) {
 	b := newBench(t, false)
