@@ -38,7 +38,7 @@ type FDB struct {
 	owned map[forwarding.Entry]bool     // by what ports want or have wanted
 	// have is what the tables have; nil: they have to be read.
 	have    forwarding.Tables
-	differs *forwarding.Changes // from what is wanted; nil: it has to be worked out
+	differs forwarding.Changes // what makes the tables as wanted; of no use while they have to be read
 	checkAt time.Time
 }
 
@@ -54,6 +54,7 @@ func (*FDB) Name() string { return "fdb" }
 
 // Resolve implements extension.Extension.
 func (f *FDB) Resolve(changed []world.Object) []world.Object {
+	other := false
 	for _, o := range changed {
 		if o.Kind != world.KindPort {
 			continue
@@ -62,7 +63,7 @@ func (f *FDB) Resolve(changed []world.Object) []world.Object {
 		if slices.Equal(wants, f.ports[o.ID]) {
 			continue
 		}
-		if f.differs = nil; len(wants) > 0 {
+		if other = true; len(wants) > 0 {
 			f.ports[o.ID] = wants
 		} else {
 			delete(f.ports, o.ID)
@@ -70,6 +71,9 @@ func (f *FDB) Resolve(changed []world.Object) []world.Object {
 		for _, e := range wants {
 			f.owned[e] = true
 		}
+	}
+	if other {
+		f.differs = f.compare()
 	}
 	return nil
 }
@@ -138,10 +142,7 @@ func (f *FDB) Forwarding(open func() bool) (forwarding.Job, bool) {
 		slices.Sort(devices)
 		return forwarding.Job{Read: slices.Compact(devices)}, true
 	}
-	if f.differs == nil {
-		f.differs = f.compare()
-	}
-	job := forwarding.Job{Change: *f.differs}
+	job := forwarding.Job{Change: f.differs}
 	if len(job.Change.Delete) > 0 && !open() {
 		job.Change.Delete = nil // who wants it may not be known yet
 	}
@@ -149,7 +150,7 @@ func (f *FDB) Forwarding(open func() bool) (forwarding.Job, bool) {
 }
 
 // compare returns what makes the tables as wanted.
-func (f *FDB) compare() *forwarding.Changes {
+func (f *FDB) compare() forwarding.Changes {
 	wanted := f.wanted()
 	var out forwarding.Changes
 	for _, e := range slices.SortedFunc(maps.Keys(wanted), forwarding.Entry.Compare) {
@@ -162,12 +163,11 @@ func (f *FDB) compare() *forwarding.Changes {
 			out.Delete = append(out.Delete, e)
 		}
 	}
-	return &out
+	return out
 }
 
 // OnForwarding implements extension.Forwarder.
 func (f *FDB) OnForwarding(o forwarding.Outcome, now time.Time) {
-	f.differs = nil
 	switch {
 	case o.Tables != nil:
 		f.have, f.checkAt = o.Tables, now.Add(checkPause)
@@ -188,6 +188,7 @@ func (f *FDB) OnForwarding(o forwarding.Outcome, now time.Time) {
 			f.have = f.have.After(o.Changed)
 		}
 	}
+	f.differs = f.compare()
 }
 
 // Deadline implements extension.Timed.

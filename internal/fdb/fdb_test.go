@@ -5,6 +5,7 @@ package fdb_test
 import (
 	"errors"
 	"flag"
+	"fmt"
 	"testing"
 	"time"
 
@@ -69,5 +70,27 @@ func TestFailures(t *testing.T) {
 	reads("after two minutes")
 	if job, due := f.Forwarding(yes); due {
 		t.Errorf("an entry that is another's now: %+v", job)
+	}
+}
+
+// A question about what is due changes nothing: it may be asked by whoever shows the agent's state.
+func TestAsking(t *testing.T) {
+	w := world.New(world.Config{Host: "hv1", IntegrationBridge: "br-int"})
+	f, ok := fdb.New(map[string][]string{"physnet1": {"ens1"}})(w).(*fdb.FDB)
+	if !ok {
+		t.Fatal("another type")
+	}
+	if err := f.Load([]byte(`{"ens1":["fa:16:3e:00:00:01"]}`)); err != nil {
+		t.Fatal(err)
+	}
+	f.OnForwarding(forwarding.Outcome{Tables: forwarding.Tables{"ens1": {{0xfa, 0x16, 0x3e, 0, 0, 1}}}}, time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC))
+	before := fmt.Sprintf("%+v", *f)
+	for _, open := range []bool{false, true} {
+		if _, due := f.Forwarding(func() bool { return open }); due != open {
+			t.Errorf("open %v: due %v", open, due)
+		}
+	}
+	if after := fmt.Sprintf("%+v", *f); after != before {
+		t.Errorf("%s\nbecame\n%s", before, after)
 	}
 }
