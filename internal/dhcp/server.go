@@ -3,7 +3,6 @@
 package dhcp
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"maps"
@@ -30,20 +29,20 @@ func (d *DHCP) OnPush(p *neutron.Push) error {
 }
 
 func (d *DHCP) pushNetwork(event neutron.Event, o neutron.Primitive) error {
-	var told neutron.Network
-	if err := o.Decode(neutron.KindNetwork, &told); err != nil {
+	var decoded neutron.Network
+	if err := o.Decode(neutron.KindNetwork, &decoded); err != nil {
 		return err
 	}
-	n := d.networks[told.ID]
-	if n == nil || event == neutron.Deleted || n.known && told.Revision < n.network.Revision {
+	n := d.networks[decoded.ID]
+	if n == nil || event == neutron.Deleted || n.known && decoded.Revision < n.network.Revision {
 		return nil // a network goes when no port here has it any more
 	}
-	d.learnNetwork(n, &told)
+	d.learnNetwork(n, &decoded)
 	return nil
 }
 
-func (d *DHCP) learnNetwork(n *network, told *neutron.Network) {
-	n.known, n.network = true, *told
+func (d *DHCP) learnNetwork(n *network, decoded *neutron.Network) {
+	n.known, n.network = true, *decoded
 	d.touch(n)
 }
 
@@ -57,23 +56,23 @@ func (d *DHCP) touch(n *network) {
 // pushSubnet takes what was pushed about a subnet. While subnets of the network are asked for, the answer may be older or newer than the push: it is
 // merged, and asked for once more.
 func (d *DHCP) pushSubnet(event neutron.Event, o neutron.Primitive) error {
-	var told neutron.Subnet
-	if err := o.Decode(neutron.KindSubnet, &told); err != nil {
+	var decoded neutron.Subnet
+	if err := o.Decode(neutron.KindSubnet, &decoded); err != nil {
 		return err
 	}
-	n := d.networks[told.NetworkID]
+	n := d.networks[decoded.NetworkID]
 	if n == nil {
 		return nil
 	}
-	n.pushed = d.missing[subnetsItem(told.NetworkID)]
-	have, known := n.subnets[told.ID]
+	n.pushed = d.missing[subnetsItem(decoded.NetworkID)]
+	have, known := n.subnets[decoded.ID]
 	switch {
 	case event == neutron.Deleted:
-		delete(n.subnets, told.ID)
-	case known && told.Revision < have.Revision:
+		delete(n.subnets, decoded.ID)
+	case known && decoded.Revision < have.Revision:
 		return nil
 	default:
-		n.subnets[told.ID] = told
+		n.subnets[decoded.ID] = decoded
 	}
 	d.touch(n)
 	return nil
@@ -95,14 +94,7 @@ func (d *DHCP) Resync() {
 }
 
 // Missing implements extension.Puller.
-func (d *DHCP) Missing() []extension.Item {
-	if len(d.missing) == 0 {
-		return nil
-	}
-	return slices.SortedFunc(maps.Keys(d.missing), func(a, b extension.Item) int {
-		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.ID, b.ID))
-	})
-}
+func (d *DHCP) Missing() []extension.Item { return extension.Sorted(d.missing) }
 
 // OnPulled implements extension.Puller.
 func (d *DHCP) OnPulled(kind neutron.Kind, asked []string, found []neutron.Primitive) error {
@@ -113,10 +105,10 @@ func (d *DHCP) OnPulled(kind neutron.Kind, asked []string, found []neutron.Primi
 }
 
 func (d *DHCP) networksPulled(asked []string, found []neutron.Primitive) error {
-	told, err := neutron.DecodeAll[neutron.Network](neutron.KindNetwork, found)
-	for i := range told {
-		if n := d.networks[told[i].ID]; n != nil && (!n.known || told[i].Revision >= n.network.Revision) {
-			d.learnNetwork(n, &told[i])
+	decoded, err := neutron.DecodeAll[neutron.Network](neutron.KindNetwork, found)
+	for i := range decoded {
+		if n := d.networks[decoded[i].ID]; n != nil && (!n.known || decoded[i].Revision >= n.network.Revision) {
+			d.learnNetwork(n, &decoded[i])
 		}
 	}
 	if err != nil {
@@ -132,12 +124,12 @@ func (d *DHCP) networksPulled(asked []string, found []neutron.Primitive) error {
 }
 
 func (d *DHCP) subnetsPulled(asked []string, found []neutron.Primitive) error {
-	told, err := neutron.DecodeAll[neutron.Subnet](neutron.KindSubnet, found)
+	decoded, err := neutron.DecodeAll[neutron.Subnet](neutron.KindSubnet, found)
 	if err != nil {
 		return err
 	}
 	byNetwork := map[string][]neutron.Subnet{}
-	for _, s := range told {
+	for _, s := range decoded {
 		byNetwork[s.NetworkID] = append(byNetwork[s.NetworkID], s)
 	}
 	for _, id := range asked {

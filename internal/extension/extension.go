@@ -17,9 +17,12 @@
 package extension
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -91,6 +94,13 @@ type Item struct {
 	Kind neutron.Kind
 	ID   string
 	By   string // "": the id
+}
+
+// Sorted returns items in a stable order, as Missing lists them.
+func Sorted(items map[Item]bool) []Item {
+	return slices.SortedFunc(maps.Keys(items), func(a, b Item) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.By, b.By), cmp.Compare(a.ID, b.ID))
+	})
 }
 
 // Caller is an extension that calls the server in other ways.

@@ -3,10 +3,7 @@
 package qos
 
 import (
-	"cmp"
 	"errors"
-	"maps"
-	"slices"
 
 	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
@@ -115,14 +112,7 @@ func (q *QoS) Resync() {
 }
 
 // Missing implements extension.Puller.
-func (q *QoS) Missing() []extension.Item {
-	if len(q.missing) == 0 {
-		return nil
-	}
-	return slices.SortedFunc(maps.Keys(q.missing), func(a, b extension.Item) int {
-		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.ID, b.ID))
-	})
-}
+func (q *QoS) Missing() []extension.Item { return extension.Sorted(q.missing) }
 
 // OnPulled implements extension.Puller. What was pushed since the question left is newer, unless the answer's revision says
 // otherwise; then the question is asked again, and its answer counts.
