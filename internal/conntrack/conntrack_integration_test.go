@@ -7,66 +7,21 @@ package conntrack
 import (
 	"fmt"
 	"net"
-	"os"
-	"os/exec"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/patchbay-sdn/patchbay/internal/netlink"
+	"github.com/patchbay-sdn/patchbay/internal/netlink/netlinktest"
 	"github.com/patchbay-sdn/patchbay/lab/vswitch"
 )
 
-func run(t *testing.T, name string, args ...string) string {
-	t.Helper()
-	out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s %s: %v: %s", name, strings.Join(args, " "), err, out)
-	}
-	return string(out)
-}
-
-// inNetns runs f on a thread in the namespace; sockets that f makes belong to it for ever.
 func inNetns(t *testing.T, name string, f func()) {
 	t.Helper()
-	done := make(chan error)
-	go func() {
-		// Never unlocked: the thread ends with the goroutine and takes the namespace along.
-		runtime.LockOSThread()
-		done <- func() error {
-			ns, err := os.Open("/run/netns/" + name)
-			if err != nil {
-				return err
-			}
-			defer func() { _ = ns.Close() }()
-			if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
-				return err
-			}
-			f()
-			return nil
-		}()
-	}()
-	if err := <-done; err != nil {
+	if err := netlinktest.In(name, f); err != nil {
 		t.Fatal(err)
 	}
-}
-
-func newNetns(t *testing.T, name string) string {
-	t.Helper()
-	name = fmt.Sprintf("%s-%d", name, os.Getpid())
-	run(t, "ip", "netns", "add", name)
-	t.Cleanup(func() {
-		//nolint:usetesting // the test's context has ended
-		if out, err := exec.Command("ip", "netns", "del", name).CombinedOutput(); err != nil {
-			t.Errorf("deleting namespace %s: %v: %s", name, err, out)
-		}
-	})
-	run(t, "ip", "-n", name, "link", "set", "lo", "up")
-	return name
 }
 
 // revokedPort is where connections go that the test's flows mark.
@@ -86,17 +41,17 @@ func newVMs(t *testing.T) (*vswitch.Switch, []string) {
 	vsctl("add-br", "br0", "--", "set", "Bridge", "br0", "datapath_type=netdev")
 	var vms []string
 	for i := 1; i <= 2; i++ {
-		vm, tap := newNetns(t, fmt.Sprintf("ctvm%d", i)), fmt.Sprintf("tap%d", i)
-		run(t, "ip", "-n", sw.Netns(), "link", "add", tap, "type", "veth", "peer", "name", "eth0", "netns", vm)
-		run(t, "ip", "-n", sw.Netns(), "link", "set", tap, "up")
-		run(t, "ip", "-n", vm, "link", "set", "eth0", "up")
+		vm, tap := netlinktest.Namespace(t, fmt.Sprintf("ctvm%d", i)), fmt.Sprintf("tap%d", i)
+		netlinktest.Run(t, "ip", "-n", sw.Netns(), "link", "add", tap, "type", "veth", "peer", "name", "eth0", "netns", vm)
+		netlinktest.Run(t, "ip", "-n", sw.Netns(), "link", "set", tap, "up")
+		netlinktest.Run(t, "ip", "-n", vm, "link", "set", "eth0", "up")
 		for _, a := range []string{"10.9.0.%d/24", "fd00::%d/64"} {
-			run(t, "ip", "-n", vm, "address", "add", fmt.Sprintf(a, i), "dev", "eth0", "nodad")
+			netlinktest.Run(t, "ip", "-n", vm, "address", "add", fmt.Sprintf(a, i), "dev", "eth0", "nodad")
 			if i == 2 {
-				run(t, "ip", "-n", vm, "address", "add", fmt.Sprintf(a, 9), "dev", "eth0", "nodad")
+				netlinktest.Run(t, "ip", "-n", vm, "address", "add", fmt.Sprintf(a, 9), "dev", "eth0", "nodad")
 			}
 		}
-		run(t, "ip", "netns", "exec", vm, "ethtool", "-K", "eth0", "tx", "off")
+		netlinktest.Run(t, "ip", "netns", "exec", vm, "ethtool", "-K", "eth0", "tx", "off")
 		vsctl("add-port", "br0", tap)
 		vms = append(vms, vm)
 	}
@@ -234,7 +189,7 @@ func TestUserspaceDatapath(t *testing.T) {
 		say(t, dial(t, vms[0], "udp", net.JoinHostPort(a, "81")))
 	}
 	for _, a := range []string{"10.9.0.2", "10.9.0.9", "fd00::2", "fd00::9"} {
-		run(t, "ip", "netns", "exec", vms[0], "ping", "-c", "1", "-W", "2", a)
+		netlinktest.Run(t, "ip", "netns", "exec", vms[0], "ping", "-c", "1", "-W", "2", a)
 	}
 	inNetns(t, vms[0], func() {
 		// The first packet of an SCTP association, enough for the switch.
@@ -414,10 +369,10 @@ func TestUserspaceDatapathBusy(t *testing.T) {
 }
 
 func TestKernelTable(t *testing.T) {
-	ns := newNetns(t, "ctk")
+	ns := netlinktest.Namespace(t, "ctk")
 	conntrack := func(args ...string) string {
 		t.Helper()
-		return run(t, "ip", append([]string{"netns", "exec", ns, "conntrack"}, args...)...)
+		return netlinktest.Run(t, "ip", append([]string{"netns", "exec", ns, "conntrack"}, args...)...)
 	}
 	insert := func(zone, mark, src, dst string, proto ...string) {
 		t.Helper()
@@ -537,8 +492,8 @@ func TestKernelTable(t *testing.T) {
 
 // A connection that is not the one that was listed stays, though its addresses and ports are the same.
 func TestKernelTableComparesIdentity(t *testing.T) {
-	ns := newNetns(t, "ctn")
-	run(t, "ip", "netns", "exec", ns, "conntrack", "-I", "-p", "udp", "-s", "10.0.0.1", "-d", "10.0.0.2", "--sport", "5", "--dport", "6",
+	ns := netlinktest.Namespace(t, "ctn")
+	netlinktest.Run(t, "ip", "netns", "exec", ns, "conntrack", "-I", "-p", "udp", "-s", "10.0.0.1", "-d", "10.0.0.2", "--sport", "5", "--dport", "6",
 		"--timeout", "600", "--zone", "7", "--mark", "1")
 	inNetns(t, ns, func() {
 		s, err := open(t.Context())

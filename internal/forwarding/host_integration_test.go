@@ -6,64 +6,23 @@ package forwarding
 
 import (
 	"context"
-	"fmt"
-	"os"
-	"os/exec"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/patchbay-sdn/patchbay/internal/netlink/netlinktest"
 	"github.com/patchbay-sdn/patchbay/openflow"
 )
 
-func run(t *testing.T, name string, args ...string) string {
-	t.Helper()
-	out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s %s: %v: %s", name, strings.Join(args, " "), err, out)
-	}
-	return string(out)
-}
-
-// inNetns runs f on a thread in the namespace; sockets that f makes belong to it for ever.
-func inNetns(name string, f func()) error {
-	done := make(chan error)
-	go func() {
-		// Never unlocked: the thread ends with the goroutine and takes the namespace along.
-		runtime.LockOSThread()
-		done <- func() error {
-			ns, err := os.Open("/run/netns/" + name)
-			if err != nil {
-				return err
-			}
-			defer func() { _ = ns.Close() }()
-			if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
-				return err
-			}
-			f()
-			return nil
-		}()
-	}()
-	return <-done
-}
-
 // What the kernel has is read, changed entry by entry, and is what bridge(8) shows. Multicast entries and those of others stay.
 func TestTables(t *testing.T) {
-	ns := fmt.Sprintf("fdb-%d", os.Getpid())
-	run(t, "ip", "netns", "add", ns)
-	t.Cleanup(func() {
-		//nolint:usetesting // the test's context has ended
-		if out, err := exec.Command("ip", "netns", "del", ns).CombinedOutput(); err != nil {
-			t.Errorf("deleting namespace %s: %v: %s", ns, err, out)
-		}
-	})
-	run(t, "ip", "-n", ns, "link", "add", "pf0", "type", "veth", "peer", "name", "pf1")
-	run(t, "ip", "-n", ns, "link", "set", "pf0", "up")
-	bridge := func(args ...string) string { return run(t, "bridge", append([]string{"-n", ns}, args...)...) }
+	ns := netlinktest.Namespace(t, "fdb")
+	netlinktest.Run(t, "ip", "-n", ns, "link", "add", "pf0", "type", "veth", "peer", "name", "pf1")
+	netlinktest.Run(t, "ip", "-n", ns, "link", "set", "pf0", "up")
+	bridge := func(args ...string) string {
+		return netlinktest.Run(t, "bridge", append([]string{"-n", ns}, args...)...)
+	}
 	bridge("fdb", "add", "02:00:00:00:00:99", "dev", "pf0", "self", "permanent")
 	bridge("fdb", "add", "01:00:5e:00:00:05", "dev", "pf0", "self", "permanent")
 	shown := func(device string) (out []string) {
@@ -75,7 +34,7 @@ func TestTables(t *testing.T) {
 	}
 	one, two, other := openflow.MAC{0xfa, 0x16, 0x3e, 0, 0, 1}, openflow.MAC{0xfa, 0x16, 0x3e, 0, 0, 2}, openflow.MAC{2, 0, 0, 0, 0, 0x99}
 	foreign := shown("pf0")
-	if err := inNetns(ns, func() {
+	if err := netlinktest.In(ns, func() {
 		ctx, host := t.Context(), Host{}
 		tables, err := host.Read(ctx, []string{"pf0", "pf1", "none"})
 		if err != nil || len(tables) != 2 || !slices.Equal(tables["pf0"], []openflow.MAC{other}) || len(tables["pf1"]) != 0 {
@@ -111,19 +70,12 @@ func TestTables(t *testing.T) {
 
 // A device that comes, changes or goes is told by its name; others are not.
 func TestWatch(t *testing.T) {
-	ns := fmt.Sprintf("fdbw-%d", os.Getpid())
-	run(t, "ip", "netns", "add", ns)
-	t.Cleanup(func() {
-		//nolint:usetesting // the test's context has ended
-		if out, err := exec.Command("ip", "netns", "del", ns).CombinedOutput(); err != nil {
-			t.Errorf("deleting namespace %s: %v: %s", ns, err, out)
-		}
-	})
+	ns := netlinktest.Namespace(t, "fdbw")
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	told, ended := make(chan string, 1000), make(chan error, 1)
 	go func() {
-		if err := inNetns(ns, func() { ended <- Host{}.Watch(ctx, []string{"pf0"}, func(device string) { told <- device }) }); err != nil {
+		if err := netlinktest.In(ns, func() { ended <- Host{}.Watch(ctx, []string{"pf0"}, func(device string) { told <- device }) }); err != nil {
 			ended <- err
 		}
 	}()
@@ -146,11 +98,11 @@ func TestWatch(t *testing.T) {
 		}
 	}
 	next("") // what happened before
-	run(t, "ip", "-n", ns, "link", "add", "pf0", "type", "veth", "peer", "name", "pf1")
+	netlinktest.Run(t, "ip", "-n", ns, "link", "add", "pf0", "type", "veth", "peer", "name", "pf1")
 	next("pf0")
-	run(t, "ip", "-n", ns, "link", "set", "pf0", "up")
+	netlinktest.Run(t, "ip", "-n", ns, "link", "set", "pf0", "up")
 	next("pf0")
-	run(t, "ip", "-n", ns, "link", "del", "pf1")
+	netlinktest.Run(t, "ip", "-n", ns, "link", "del", "pf1")
 	next("pf0")
 	cancel()
 	if err := <-ended; err == nil {
