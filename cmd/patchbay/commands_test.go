@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -109,6 +110,10 @@ func TestEveryCommandUsedWrongly(t *testing.T) {
 	want, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if !table.canBeOthers() {
+		t.Log("only root, with setpriv, can be somebody else: those rows are left out")
+		want = asSomebodyElse.ReplaceAll(want, nil)
 	}
 	if diff := cmp.Diff(string(want), table.out.String()); diff != "" {
 		t.Errorf("commands say something else than before (-update writes it):\n%s", diff)
@@ -232,11 +237,16 @@ func documents(t *testing.T, text string) (out []any) {
 	}
 }
 
+// asSomebodyElse are the rows of commands that another user runs.
+var asSomebodyElse = regexp.MustCompile(`(?m)^\$ patchbay [^\n]*# as somebody else\n(   [^\n]*\n|\n)*?   exit status \d+\n`)
+
+func (c *commandTable) canBeOthers() bool { return os.Getuid() == 0 && c.setpriv != "" }
+
 // forbidden runs a command as a user who may not use the agent's socket.
 func (c *commandTable) forbidden(args []string) {
 	c.t.Helper()
-	if os.Getuid() != 0 || c.setpriv == "" {
-		c.t.Skip("only root can be somebody else")
+	if !c.canBeOthers() {
+		return
 	}
 	cmd := exec.Command(c.setpriv, append([]string{"--reuid", "65534", "--regid", "65534", "--clear-groups", "--", c.binary}, args...)...)
 	cmd.Env = append(os.Environ(), agentInstead+"=1", socketVariable+"="+c.closed)
