@@ -67,7 +67,11 @@ func runMap(ctx context.Context, from inspect.Source, file string, out io.Writer
 	return nil
 }
 
+// isTerminal says whether somebody reads what is written as it comes, also behind what keeps terminals safe.
 func isTerminal(w io.Writer) bool {
+	if p, ok := w.(*plain); ok {
+		w = p.to
+	}
 	f, ok := w.(*os.File)
 	if !ok {
 		return false

@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -75,5 +76,30 @@ func TestMap(t *testing.T) {
 	}
 	if again, err := os.ReadFile(file); err != nil || !bytes.Equal(again, kept) {
 		t.Errorf("the file of before is gone: %v", err)
+	}
+}
+
+// A page is not for a terminal, and the command writes to one through what makes names harmless.
+func TestTerminal(t *testing.T) {
+	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skip("no terminals here: ", err)
+	}
+	defer terminal.Close()
+	file, err := os.Create(filepath.Join(t.TempDir(), "file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	for _, c := range []struct {
+		name string
+		to   io.Writer
+		want bool
+	}{
+		{"a terminal", terminal, true}, {"a terminal, made harmless", &plain{to: terminal}, true}, {"a file", &plain{to: file}, false}, {"memory", &bytes.Buffer{}, false},
+	} {
+		if got := isTerminal(c.to); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
 	}
 }
