@@ -4,12 +4,14 @@
 package netlinktest
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -30,8 +32,9 @@ func Namespace(t *testing.T, word string) string {
 	name := fmt.Sprintf("%s-%d", word, os.Getpid())
 	Run(t, "ip", "netns", "add", name)
 	t.Cleanup(func() {
-		//nolint:usetesting // the test's context has ended
-		if out, err := exec.Command("ip", "netns", "del", name).CombinedOutput(); err != nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 10*time.Second) // the test's own has ended
+		defer cancel()
+		if out, err := exec.CommandContext(ctx, "ip", "netns", "del", name).CombinedOutput(); err != nil {
 			t.Errorf("deleting namespace %s: %v: %s", name, err, out)
 		}
 	})
