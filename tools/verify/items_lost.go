@@ -110,7 +110,7 @@ func operator() []item {
 			figure{name: "printed", pattern: `(\d+) differences of rows and flows printed`, take: sum, want: ">= 10"},
 			figure{name: "happened", pattern: `printed, (\d+) happened`, take: sum},
 			figure{name: "otherwise", pattern: `happened, (\d+) of them not as printed`, take: sum, want: "= 0"}),
-		real("least-privilege", section, "TestLeastPrivilege", "./deploy", "the socket works with the service's user and capabilities; `plan` works for that user", "{tests} tests", "all pass"),
+		built(real("least-privilege", section, "TestLeastPrivilege", "./deploy", "the socket works with the service's user and capabilities; `plan` works for that user", "{tests} tests", "all pass")),
 		deploy("package-reproducible", false, "the same commit gives the same packages", "same bytes", "same bytes"),
 		deploy("package-test", false, "packages: install, upgrade and remove in a clean Debian, nothing left", "passed", "passed", said),
 		deploy("package-boot-test", true, "under a real systemd, VMs pinging 100 times a second: Python to Patchbay, a stuck agent, an upgrade, back to Python", "{lost} of {pings} pings lost", "0 lost",
