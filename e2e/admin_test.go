@@ -104,7 +104,7 @@ func (x *onCall) everything(when string) map[string]string {
 		{"status"}, {"status", "--json"}, {"ports"}, {"ports", "--json"}, {"port", x.vms["a"].PortID}, {"networks"}, {"tunnels"}, {"groups"}, {"group", "open"},
 		{"flows", "br-int", "--owner"}, {"flows", "br-tun"}, {"events"}, {"events", "--json"}, {"config", "show"}, {"config", "show", "--all", "--json"},
 		append([]string{"config", "check"}, h.AgentFiles()...), append([]string{"plan"}, h.AgentFiles()...),
-		{"explain", x.vms["a"].PortID}, {"trace", x.vms["a"].PortID, x.vms["b"].PortID, "-v"}, {"map", "-o", page}, {"support-bundle", archive},
+		{"explain", x.vms["a"].PortID}, {"trace", x.vms["a"].PortID, x.vms["b"].PortID, "-v"}, {"map", "--file", page}, {"support-bundle", archive},
 	} {
 		out, _ := x.patchbay(1, args...)
 		said[when+" patchbay "+strings.Join(args[:min(2, len(args))], " ")] += out
