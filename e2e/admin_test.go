@@ -106,7 +106,10 @@ func (x *onCall) everything(when string) map[string]string {
 		append([]string{"config", "check"}, h.AgentFiles()...), append([]string{"plan"}, h.AgentFiles()...),
 		{"explain", x.vms["a"].PortID}, {"trace", x.vms["a"].PortID, x.vms["b"].PortID, "-v"}, {"map", "--file", page}, {"support-bundle", archive},
 	} {
-		out, _ := x.patchbay(1, args...)
+		out, status := x.patchbay(1, args...)
+		if status == 2 {
+			x.t.Errorf("patchbay %s is not a command of today, so what it says was not searched: %s", strings.Join(args, " "), out)
+		}
 		said[when+" patchbay "+strings.Join(args[:min(2, len(args))], " ")] += out
 	}
 	for name, path := range map[string]string{"map": page, "log": filepath.Join(h.Dir(), "agent", "own.log"), "standard error": h.AgentLog(lab.Patchbay)} {
