@@ -98,7 +98,7 @@ func operator() []item {
 		sim("explain", "explain-faults", "ten connectivity faults: `trace` and `explain` name the cause, and real packets agree", "{tests} tests", "all pass", tests),
 		sim("on-call", "on-call", "the questions of somebody on call, each answered by one command on a host with the fault", "{tests} tests", "all pass", tests),
 		sim("alerts", "alerts", "a real Prometheus: each alert is fired by a fault and is silent after it; every query of the dashboard has data", "{alerts} alerts; {panels} panels, {queries} queries", "all",
-			figure{name: "alerts", pattern: `fired after [\d.]+ s, silent`, take: count, want: ">= 14"},
+			figure{name: "alerts", pattern: `^[a-z].*  Patchbay\w+: `, take: count, want: ">= 14"},
 			figure{name: "panels", pattern: `^(\d+) panels`, want: ">= 10"},
 			figure{name: "queries", pattern: `(\d+) queries, all with data`, want: ">= 10"}),
 		sim("secrets", "secrets", "secrets planted on a host, looked for in everything that it says", "{planted} planted, looked for in {answers} answers", "none found",
