@@ -28,7 +28,7 @@ func TestOnCall(t *testing.T) {
 	d := x.portFor("d") // while the server can still make it
 
 	x.asked(question{
-		ask: "Is this host as the server wants it, and if not, why?", args: []string{"status"}, status: 2,
+		ask: "Is this host as the server wants it, and if not, why?", args: []string{"status"}, status: 1,
 		seed: func() { x.ctl("stop_app") }, heal: nothing,
 		answer: "- the broker cannot be reached",
 	})
@@ -65,7 +65,7 @@ func TestOnCall(t *testing.T) {
 		answer: "tapnowhere",
 	})
 	x.asked(question{
-		ask: "Can a reach b with ssh, and if not, what is missing?", args: []string{"trace", "a", "b", "tcp", "--dport", "22"}, status: 2,
+		ask: "Can a reach b with ssh, and if not, what is missing?", args: []string{"trace", "a", "b", "tcp", "--dport", "22"}, status: 1,
 		seed: func() { x.update(b, attributes{"security_groups": []string{x.closed}}) }, heal: nothing,
 		answer: "dropped: no ingress rule of group closed allows tcp/22 from " + a.IPs[0],
 	})
@@ -75,7 +75,7 @@ func TestOnCall(t *testing.T) {
 		answer: "ports here: " + b.PortID,
 	})
 	x.asked(question{
-		ask: "Do large packets get through?", args: []string{"trace", "a", "b", "--size", "1400"}, status: 2,
+		ask: "Do large packets get through?", args: []string{"trace", "a", "b", "--size", "1400"}, status: 1,
 		seed:   func() { x.host(1, "ip", "link", "set", "dev", b.Tap, "mtu", "1000") },
 		heal:   func() { x.host(1, "ip", "link", "set", "dev", b.Tap, "mtu", "1400") },
 		answer: "dropped: a packet of 1400 bytes does not fit through " + b.Tap + ", whose MTU is 1000",
@@ -132,7 +132,7 @@ func TestOnCall(t *testing.T) {
 		answer: "port is down",
 	})
 	x.asked(question{
-		ask: "Is ovs-vswitchd alive?", args: []string{"status"}, status: 2,
+		ask: "Is ovs-vswitchd alive?", args: []string{"status"}, status: 1,
 		seed:   x.killSwitch,
 		heal:   x.startSwitch,
 		answer: "bridge br-int cannot be programmed",

@@ -20,6 +20,9 @@ import (
 	"github.com/patchbay-sdn/patchbay/lab"
 )
 
+// packetRates is the table of packet rate limits, PACKET_RATE_LIMIT of Neutron 22 and later.
+const packetRates = 58
+
 // TestQoS gives VMs policies through the API and measures what their packets make of it: marks in a capture on the far VM,
 // rates under load, and that a restart of the agents changes nothing.
 func TestQoS(t *testing.T) {
@@ -51,7 +54,7 @@ func TestQoS(t *testing.T) {
 		limit := q.policy(t, "packet_rate_limit_rule", attributes{"max_kpps": 1, "direction": direction})
 		q.give(t, q.near.PortID, nil)
 		q.give(t, vm.PortID, limit)
-		q.wait(t, vm, 59, "meter:")
+		q.wait(t, vm, packetRates, "meter:")
 		q.step(t, "at most 1,000 packets/s, "+direction, 0, 1000, 4000, 0)
 		q.restart(t)
 		q.step(t, "the same after a restart of the agents", 0, 1000, 4000, 0)
@@ -59,7 +62,7 @@ func TestQoS(t *testing.T) {
 		q.eventuallyMeter(t, vm, "rate=2000")
 		q.step(t, "at most 2,000 packets/s, the rule changed", 0, 2000, 5000, 0)
 		q.give(t, vm.PortID, nil)
-		q.gone(t, vm, 59, "meter:")
+		q.gone(t, vm, packetRates, "meter:")
 		q.eventuallyMeter(t, vm, "")
 	}
 	q.bandwidth(t)

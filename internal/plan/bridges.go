@@ -85,8 +85,8 @@ func (s *bridges) flush(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b := s.all[name]
-	if b == nil || b.flushes > 0 || b.over {
-		return // not there yet, and without flows
+	if b == nil || b.flushes > 0 || b.over || len(b.now) == 0 {
+		return // not there yet, or made a moment ago: without flows
 	}
 	b.flushes++
 	clear(b.now)

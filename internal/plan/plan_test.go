@@ -3,6 +3,7 @@
 package plan
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -191,9 +192,15 @@ func again(rows *ovsdb.Rehearsal, after *bridges, s *asked, more ...openflow.Ent
 func TestAPlanIsWhatAStartWouldDoAndThenThereIsNothingLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAsked()
-		p, rows, after, err := rehearse(t.Context(), input(plugged(), map[string]dump{"br-int": {normal(t)}}, s))
+		in := input(plugged(), map[string]dump{"br-int": {normal(t)}}, s)
+		var log bytes.Buffer
+		in.Agent.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+		p, rows, after, err := rehearse(t.Context(), in)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if log.Len() > 0 {
+			t.Errorf("the plan of a first start warns: %s", log.String())
 		}
 		if !p.Complete || p.Empty() || p.Reported != (Reported{Up: 2}) || !slices.Equal(p.Flushed, []string{"br-int"}) || !slices.Equal(p.Zones, []uint16{1}) {
 			t.Errorf("plan %+v", p)

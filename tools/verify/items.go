@@ -41,6 +41,12 @@ func real(name, section, run, packages, text, show, wanted string, figures ...fi
 	return it
 }
 
+// built is an item whose test runs bin/patchbay.
+func built(it item) item {
+	it.command = "make --no-print-directory build && " + it.command
+	return it
+}
+
 // live is a target of make that runs on the lab.
 func live(name, section, command, dir string, claims []claim, figures ...figure) item {
 	return item{name: name, section: section, command: command, paths: []string{"product", "cloud", dir}, servers: true, claims: claims, figures: figures}
