@@ -3,7 +3,8 @@ E2E = CGO_ENABLED=1 $(GO) test -race -count 1 -timeout 45m -tags e2e -v
 
 # What makes the parts of other releases, and has the lab use them.
 OF_RELEASES = $(if $(RELEASE)$(BROKER)$(SWITCH),bin/lab release make $(RELEASE) $(BROKER) $(SWITCH) &&) \
-	PATCHBAY_LAB_RELEASE=$(or $(RELEASE),$(PATCHBAY_LAB_RELEASE)) PATCHBAY_LAB_BROKER=$(or $(BROKER),$(PATCHBAY_LAB_BROKER)) PATCHBAY_LAB_SWITCH=$(or $(SWITCH),$(PATCHBAY_LAB_SWITCH))
+	PATCHBAY_LAB_RELEASE=$(or $(RELEASE),$(PATCHBAY_LAB_RELEASE)) PATCHBAY_LAB_BROKER=$(or $(BROKER),$(PATCHBAY_LAB_BROKER)) PATCHBAY_LAB_SWITCH=$(or $(SWITCH),$(PATCHBAY_LAB_SWITCH)) \
+	PATCHBAY_LAB_QUEUES=$(or $(QUEUES),$(PATCHBAY_LAB_QUEUES))
 
 .PHONY: e2e e2e-groups e2e-qos e2e-blink faults soak explain-faults on-call alerts secrets admin-load
 
@@ -69,7 +70,7 @@ e2e-hostile: build ## a VM that sends FRAMES=20000 generated frames of every kin
 	FRAMES=$(or $(FRAMES),20000) SEED=$(SEED) $(GO) test -count 1 -timeout 30m -tags e2e -v -run TestHostile $(TESTFLAGS) ./e2e/
 
 .PHONY: e2e-smoke
-e2e-smoke: build ## the whole agent on the real server in three minutes: a rule opened and closed, restart, dead switch, tampered flows, broker away, a waiting port, trunk; packets and times as a table (root; RELEASE=29, BROKER=suite, SWITCH=suite)
+e2e-smoke: build ## the whole agent on the real server in three minutes: a rule opened and closed, restart, dead switch, tampered flows, broker away, a waiting port, trunk; packets and times as a table (root; RELEASE=29, BROKER=suite, SWITCH=suite, QUEUES=kolla,denied)
 	$(OF_RELEASES) $(GO) test -count 1 -timeout 8m -tags e2e -v -run TestSmoke $(TESTFLAGS) ./e2e/
 
 .PHONY: e2e-hybrid
@@ -83,3 +84,7 @@ footprint: build ## connections, queues, start, restart and log of both agents w
 .PHONY: e2e-handover
 e2e-handover: build ## the Python agent of RELEASE=29 wires filtered VMs, Patchbay takes over and gives back, twice, under packets: none is lost, nothing is left of the other agent, flows and rows as each makes them alone, differences explained (root; BROKER=suite, SWITCH=suite)
 	$(OF_RELEASES) $(GO) test -count 1 -timeout 14m -tags e2e -v -run TestHandover $(TESTFLAGS) ./e2e/
+
+.PHONY: e2e-migrate
+e2e-migrate: build ## live migrations between two hosts, with the Python agent of RELEASE=29 and with Patchbay in one run: for how long a peer on each host has no answer; prints a table (root; BROKER=suite, SWITCH=suite)
+	$(OF_RELEASES) $(GO) test -count 1 -timeout 14m -tags e2e -v -run TestMigrate $(TESTFLAGS) ./e2e/

@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -13,28 +14,42 @@ const (
 	matrixFile = "docs/reference/releases.md"
 )
 
-// crossing is a cell of the matrix: the Debian suites of Neutron, RabbitMQ and Open vSwitch. Those that are empty are of Neutron's.
-type crossing struct{ number, neutron, broker, vswitch string }
+// crossing is a cell of the matrix: the Debian suites of Neutron, RabbitMQ and Open vSwitch, of which those that are empty are of Neutron's, and what is set
+// for queues.
+type crossing struct{ number, neutron, broker, vswitch, queues string }
 
 // crossings are the cells, in the order in which they run: whole releases first.
 func crossings() []crossing {
 	return []crossing{
-		{"21", "bookworm", "", ""}, {"26", "trixie", "", ""}, {"28", "forky", "", ""}, {"29", "sid", "", ""}, {"17", "bullseye", "", ""},
+		{"21", "bookworm", "", "", ""}, {"26", "trixie", "", "", ""}, {"28", "forky", "", "", ""}, {"29", "sid", "", "", ""}, {"17", "bullseye", "", "", ""},
 		// What an upgrade passes through: the server first, broker and switch later, and the other way round.
-		{"29", "sid", "bookworm", "bookworm"}, {"29", "sid", "bookworm", "bullseye"}, {"21", "bookworm", "trixie", "trixie"},
-		{"21", "bookworm", "sid", "sid"}, {"17", "bullseye", "trixie", "trixie"},
+		{"29", "sid", "bookworm", "bookworm", ""}, {"29", "sid", "bookworm", "bullseye", ""}, {"21", "bookworm", "trixie", "trixie", ""},
+		{"21", "bookworm", "sid", "sid", ""}, {"17", "bullseye", "trixie", "trixie", ""},
+		// What kolla sets, on a RabbitMQ 4.3 as upstream's is by default.
+		{"29", "sid", "", "", "kolla,denied"},
 	}
 }
 
-func (c crossing) name() string {
-	name := "smoke-" + c.number
-	if c.broker != "" {
-		name += "-broker-" + c.broker
-	}
-	if c.vswitch != "" {
-		name += "-switch-" + c.vswitch
+// name is that of the cell in which a test runs on the crossing.
+func (c crossing) name(test string) string {
+	name := test + "-" + c.number
+	for _, part := range [][2]string{{"broker", c.broker}, {"switch", c.vswitch}, {"queues", strings.ReplaceAll(c.queues, ",", "-")}} {
+		if part[1] != "" {
+			name += "-" + part[0] + "-" + part[1]
+		}
 	}
 	return name
+}
+
+// command runs a test on the crossing.
+func (c crossing) command(test string) string {
+	command := "make --no-print-directory e2e-" + test + " RELEASE=" + c.number
+	for _, part := range [][2]string{{"BROKER", c.broker}, {"SWITCH", c.vswitch}, {"QUEUES", c.queues}} {
+		if part[1] != "" {
+			command += " " + part[0] + "=" + part[1]
+		}
+	}
+	return command
 }
 
 // check is a column of the page: a step of `make e2e-smoke`.
@@ -73,38 +88,51 @@ func cellVersions(machine map[string]string, output string) map[string]string {
 	return machine
 }
 
-// allCells are the items of the matrix.
-func allCells() []item {
-	figures := []figure{
-		{name: "neutron", pattern: versionPattern("neutron")},
-		{name: "rabbitmq", pattern: versionPattern("rabbitmq")},
-		{name: "openvswitch", pattern: versionPattern("openvswitch")},
-		{name: "steps", pattern: `^(\d+) steps, \d+ failed`, want: ">= 17"},
+// partFigures are the versions of the parts, which every cell has.
+func partFigures(more ...figure) []figure {
+	var list []figure
+	for _, part := range []string{"neutron", "rabbitmq", "openvswitch"} {
+		list = append(list, figure{name: part, pattern: versionPattern(part)})
+	}
+	return append(list, more...)
+}
+
+// stepFigures are the figures about steps of a table, of which a cell has some at least.
+func stepFigures(least string) []figure {
+	return []figure{
+		{name: "steps", pattern: `^(\d+) steps, \d+ failed`, want: ">= " + least},
 		{name: "failed", pattern: `^\d+ steps, (\d+) failed`, want: "= 0"},
 		// Columns: seconds, due and arrived, forbidden and arrived, flows, touched.
 		{name: "passed", pattern: stepRow(4), take: sum, want: "= 0"},
-		{name: "touched", pattern: `^agents restarted\s{2,}(?:[\d.]+\s+){6}(\d+)\s`, want: "= 0"},
-		{name: "flows", pattern: `^agents restarted\s{2,}(?:[\d.]+\s+){5}(\d+)\s`, want: ">= 1"},
 	}
+}
+
+// allCells are the items of the matrix: the smoke test on every crossing, then hand-overs and migrations.
+func allCells() []item {
+	return slices.Concat(smokeCells(), handoverCells(), migrateCells())
+}
+
+func smokeCells() []item {
+	figures := partFigures(append(stepFigures("17"),
+		figure{name: "touched", pattern: `^agents restarted\s{2,}(?:[\d.]+\s+){6}(\d+)\s`, want: "= 0"},
+		figure{name: "flows", pattern: `^agents restarted\s{2,}(?:[\d.]+\s+){5}(\d+)\s`, want: ">= 1"})...)
 	for _, c := range checks() {
 		figures = append(figures, figure{name: c.figure, pattern: `^` + regexp.QuoteMeta(c.step) + `\s{2,}.*?\s(pass|FAIL)(?:\s|$)`})
 	}
 	var items []item
 	for _, c := range crossings() {
-		command := "make --no-print-directory e2e-smoke RELEASE=" + c.number
-		if c.broker != "" {
-			command += " BROKER=" + c.broker
-		}
-		if c.vswitch != "" {
-			command += " SWITCH=" + c.vswitch
-		}
-		items = append(items, item{
-			name: c.name(), section: "releases", command: command, paths: []string{"product", "cloud", "e2e/smoke_test.go", "e2e/smoke_faults_test.go"},
-			servers: true, cell: true, figures: figures,
-			claims: []claim{{text: "steps of make e2e-smoke", wanted: "none fails", show: "{steps}, {failed} failed, {passed} forbidden packets passed"}},
-		})
+		items = append(items, c.item("smoke", []string{"e2e/smoke_test.go", "e2e/smoke_faults_test.go"}, figures,
+			claim{text: "steps of make e2e-smoke", wanted: "none fails", show: "{steps}, {failed} failed, {passed} forbidden packets passed"}))
 	}
 	return items
+}
+
+// item is a cell that depends on some files.
+func (c crossing) item(test string, files []string, figures []figure, what claim) item {
+	return item{
+		name: c.name(test), section: "releases", command: c.command(test), paths: append([]string{"product", "cloud"}, files...),
+		servers: true, cell: true, figures: figures, claims: []claim{what},
+	}
 }
 
 func openMatrix(dir string, items []item) (*book, error) {
@@ -123,11 +151,12 @@ func matrixPages(b *book) (map[string]string, error) {
 		columns, line = columns+" "+c.column+" |", line+"---|"
 	}
 	p.WriteString(columns + " flows touched by the restart | forbidden packets that passed | commit, date | |\n" + line + "---|---|---|---|\n")
-	suites := crossings()
-	for i, it := range b.items {
-		p.WriteString(b.matrixRow(it, suites[i]))
+	for _, c := range crossings() {
+		p.WriteString(b.matrixRow(c))
 	}
-	p.WriteString("\n–: not run, or not reached. MariaDB is Debian 12's in all of them. Debian has no Neutron 18 to 20, 22 to 25 and 27, and its RabbitMQ 4.3 permits transient queues, which upstream's denies.\n")
+	p.WriteString("\n–: not run, or not reached. MariaDB is Debian 12's in all of them. Debian has no Neutron 18 to 20, 22 to 25 and 27, and its RabbitMQ 4.3 permits transient queues, which upstream's denies.\n" +
+		"kolla: `rabbit_quorum_queue`, `rabbit_transient_quorum_queue`, `rabbit_stream_fanout`, `rabbit_qos_prefetch_count = 1` and `use_queue_manager` on server and agents; denied: RabbitMQ denies transient queues.\n")
+	p.WriteString(b.handoverPage() + b.migratePage())
 	var why []string
 	for _, it := range b.items {
 		if r := b.results[it.name]; r != nil && r.Verdict != passed {
@@ -140,8 +169,8 @@ func matrixPages(b *book) (map[string]string, error) {
 	return map[string]string{matrixFile: p.String()}, nil
 }
 
-func (b *book) matrixRow(it item, c crossing) string {
-	r := b.results[it.name]
+func (b *book) matrixRow(c crossing) string {
+	r := b.results[c.name("smoke")]
 	version := func(figure, suite string) string {
 		if suite == "" {
 			suite = c.neutron
@@ -155,7 +184,11 @@ func (b *book) matrixRow(it item, c crossing) string {
 	if r != nil && r.Figures["neutron"] != "" {
 		number = r.Figures["neutron"]
 	}
-	row := fmt.Sprintf("| %s (%s) | %s | %s |", number, c.neutron, version("rabbitmq", c.broker), version("openvswitch", c.vswitch))
+	broker := version("rabbitmq", c.broker)
+	if c.queues != "" {
+		broker += ", " + strings.ReplaceAll(c.queues, ",", ", ")
+	}
+	row := fmt.Sprintf("| %s (%s) | %s | %s |", number, c.neutron, broker, version("openvswitch", c.vswitch))
 	if r == nil {
 		return row + strings.Repeat(" – |", len(checks())+3) + " not run |\n"
 	}

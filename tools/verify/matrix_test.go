@@ -72,3 +72,47 @@ func TestCells(t *testing.T) {
 		}
 	}
 }
+
+// handoverOutput is what `make e2e-handover` prints, shortened.
+const handoverOutput = `    testing.go:37: versions: neutron=2:28.0.1-2 openvswitch=4.0.0-3 rabbitmq=4.3.6-1
+step                              seconds  due: sent  arrived  forbidden: sent  arrived  flows  touched  seen by a flow monitor  result
+Python agents restarted           40.7     39677      39677    21642            0        533    533      0                       pass
+handed to Patchbay                20.2     1000       999      10572            0        562    87       0                       pass
+handed to the Python agent        42.2     2000       2000     22452            0        533    533      0                       pass    717 flows and rows as on a switch of its own
+handed to Patchbay                19.4     1000       1000     10320            0        562    88       0                       pass    746 flows and rows as the hand-over before
+handed to the Python agent        40.0     2000       2000     21354            0        533    533      0                       pass    717 flows and rows as on a switch of its own
+Patchbay beside the Python agent  0.0      0          0        0                0                                                pass    764 flows and rows, 62 differ and are explained
+9 steps, 0 failed, 257 s with the lab's start
+`
+
+// migrateOutput is what `make e2e-migrate` prints in the end.
+const migrateOutput = `vxlan: outage of 8 peers' views, median and longest: Python agent 1500 and 2900 ms, Patchbay 90 and 140 ms
+vlan: outage of 8 peers' views, median and longest: Python agent 12 and 80 ms, Patchbay 11 and 60 ms
+`
+
+func TestPythonCells(t *testing.T) {
+	b := &book{items: allCells(), results: map[string]*result{}}
+	for _, it := range b.items {
+		switch it.name {
+		case "handover-28":
+			b.results[it.name] = &result{outcome: it.judge(handoverOutput, nil)}
+		case "migrate-29":
+			b.results[it.name] = &result{outcome: it.judge(migrateOutput, nil)}
+		}
+	}
+	pages, err := matrixPages(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"| 2:28.0.1-2 (forky) | 4 | 6,000 | 1 | 0 | 88 of 562 | 62 of 764 flows and rows |", "| 29 (sid) | – |",
+		"| vxlan | 1500 ms, 2900 ms | 90 ms, 140 ms |", "| vlan | 12 ms, 80 ms | 11 ms, 60 ms |",
+	} {
+		if !strings.Contains(pages[matrixFile], want) {
+			t.Errorf("the page lacks %q:\n%s", want, pages[matrixFile])
+		}
+	}
+	if c := crossings()[10]; c.command("smoke") != "make --no-print-directory e2e-smoke RELEASE=29 QUEUES=kolla,denied" || c.name("smoke") != "smoke-29-queues-kolla-denied" {
+		t.Errorf("%s: %s", c.name("smoke"), c.command("smoke"))
+	}
+}
