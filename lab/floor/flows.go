@@ -25,7 +25,7 @@ func genuine(p *port) []of.Entry {
 		if ip.Is4() {
 			out = append(out, entry(24, 2, 25, arp.With(of.IP(of.ARPSPA, netip.PrefixFrom(ip, 32)))))
 		} else {
-			out = append(out, entry(24, 2, 59, advertisement.With(of.IP(of.NDTarget, netip.PrefixFrom(ip, 128)))))
+			out = append(out, entry(24, 2, 25, advertisement.With(of.IP(of.NDTarget, netip.PrefixFrom(ip, 128)))))
 		}
 	}
 	return out
