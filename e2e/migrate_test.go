@@ -47,9 +47,9 @@ func TestMigrate(t *testing.T) {
 }
 
 const (
-	migrateTime = 12 * time.Minute
+	migrateTime = 7 * time.Minute
 	// migrations is how often a VM moves with each agent: there and back again.
-	migrations = 4
+	migrations = 2
 	// askEvery is how often a peer sends.
 	askEvery = 5 * time.Millisecond
 	// prewired is what the target's agent has before the VM stops, as a copy of its memory takes longer.
@@ -148,7 +148,7 @@ func (m *migration) move(t *testing.T, c *walk, to int) {
 	a.runsOn(there)
 	stopped := time.Now()
 	announced := m.announces(there)
-	m.request(t, http.MethodPut, bindings+"/"+h.Name()+"/activate", map[string]any{}, nil)
+	m.request(t, http.MethodPut, bindings+"/"+h.Name()+"/activate", nil, nil)
 	row.answered = time.Since(stopped)
 	c.vm.VM, c.vm.host, c.vm.probe = there.VM, to, there.probe
 	m.eventually(back, func() bool { return a.lately(500 * time.Millisecond) })
