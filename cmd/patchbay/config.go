@@ -112,7 +112,7 @@ func runConfigCheck(cmd *cobra.Command, args, env []string) error {
 	return verdict(report, flags)
 }
 
-// checkTransportURL looks into the URL as the agent will: its form belongs to
+// checkTransportURL looks into the URL as the agent will, and at the options of the connection: the URL's form and what options exclude each other belong to
 // oslo/messaging, the keys of its query to the options.
 func checkTransportURL(report *options.Report) {
 	v, ok := report.Value("DEFAULT", "transport_url")
@@ -130,7 +130,18 @@ func checkTransportURL(report *options.Report) {
 	var problem options.Problem
 	if err := report.Options.Override(url.Query); errors.As(err, &problem) {
 		report.Refuse(problem)
+	} else if err := report.Options.Rabbit.Validate(); err != nil {
+		report.Refuse(refusedOption(report, v, err))
 	}
+}
+
+// refusedOption is an error of oslo/messaging, at the option of [oslo_messaging_rabbit] with which it begins, or else at the transport URL.
+func refusedOption(report *options.Report, url config.Value, err error) options.Problem {
+	name, reason, _ := strings.Cut(err.Error(), " ")
+	if v, ok := report.Value("oslo_messaging_rabbit", name); ok {
+		return options.ProblemWith(v, reason)
+	}
+	return options.ProblemWith(url, "cannot be used: "+err.Error())
 }
 
 // splitCheckFlags takes the command's own flags out of the agent's arguments.
