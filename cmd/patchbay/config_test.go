@@ -178,7 +178,7 @@ func TestConfigCheckCompletion(t *testing.T) {
 		count     int
 		directive cobra.ShellCompDirective
 	}{
-		{nil, "", 7, cobra.ShellCompDirectiveNoFileComp},
+		{nil, "", 8, cobra.ShellCompDirectiveNoFileComp},
 		{nil, "--config", 2, cobra.ShellCompDirectiveNoFileComp},
 		{[]string{"--config-file"}, "/etc", 0, cobra.ShellCompDirectiveDefault},
 		{[]string{"--config-dir"}, "/etc", 0, cobra.ShellCompDirectiveFilterDirs},
