@@ -54,6 +54,8 @@ const (
 	askEvery = 5 * time.Millisecond
 	// prewired is what the target's agent has before the VM stops, as a copy of its memory takes longer.
 	prewired = 6 * time.Second
+	// pythonReports is what the Python agent gets to report the port after that: it looks for changes every 2 s.
+	pythonReports = 10 * time.Second
 )
 
 type migration struct {
@@ -158,8 +160,13 @@ func (m *migration) move(t *testing.T, c *walk, to int) {
 		t.Fatal(err)
 	}
 	m.request(t, http.MethodDelete, bindings+"/"+m.l.Host(from.host).Name(), nil, nil)
-	m.waitStatus(t, c.vm, "ACTIVE")
-	row.active = time.Since(stopped)
+	if m.agent == lab.Patchbay {
+		m.waitStatus(t, c.vm, "ACTIVE")
+	}
+	// The Python agent of 29 takes the port for one that migrates back to the first host as long as that has an inactive binding, and does not report it.
+	if m.eventually(pythonReports, func() bool { return m.status(t, c.vm) == "ACTIVE" }) {
+		row.active = time.Since(stopped)
+	}
 	m.wait(time.Second)
 	row.outage = a.end(m)
 	m.rows = append(m.rows, row)
@@ -312,6 +319,9 @@ func (r walked) String() string {
 	s := fmt.Sprintf("%s\t%s\thv%d\t%d ms", r.agent, r.kind, r.to, r.answered.Milliseconds())
 	for _, d := range r.outage {
 		s += "\t" + strconv.FormatInt(d.Milliseconds(), 10) + " ms"
+	}
+	if r.active == 0 {
+		return s + fmt.Sprintf("\tnot in %v", pythonReports)
 	}
 	return s + fmt.Sprintf("\t%d ms", r.active.Milliseconds())
 }
