@@ -9,7 +9,7 @@ import (
 
 // handovers are the releases whose Python agent hands its hosts to Patchbay and gets them back.
 func handovers() []crossing {
-	return []crossing{{number: "29", neutron: "sid"}, {number: "28", neutron: "forky"}, {number: "26", neutron: "trixie"}}
+	return []crossing{{number: "29", neutron: "sid"}, {number: "28", neutron: "forky"}, {number: "26", neutron: "trixie"}, {number: "21", neutron: "bookworm"}}
 }
 
 func handoverCells() []item {
