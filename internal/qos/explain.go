@@ -50,8 +50,8 @@ func (q *QoS) called(id string) string {
 }
 
 // byMeter names the meter of a limit.
-func (q *QoS) byMeter(key meterKey) string {
-	if id := q.meters[key]; id != 0 {
+func byMeter(id uint32) string {
+	if id != 0 {
 		return fmt.Sprintf(" by meter %d", id)
 	}
 	return ""
@@ -65,13 +65,13 @@ func (q *QoS) says(port string, r *neutron.QosRule) string {
 	}
 	switch r.Kind {
 	case bandwidthLimit:
-		return fmt.Sprintf("at most %d kbit/s %s", r.MaxKbps, way) + q.byMeter(meterKey{port, bits, cmp.Or(r.Direction, egress)})
+		return fmt.Sprintf("at most %d kbit/s %s", r.MaxKbps, way) + byMeter(q.meters[meterKey{port, bits, cmp.Or(r.Direction, egress)}])
 	case packetRateLimit:
 		text := fmt.Sprintf("at most %d packets/s %s", r.MaxKpps*si, way)
 		if most, ok := q.w.MaxMeters[q.w.Config.IntegrationBridge]; ok && most == 0 {
 			text += ", not enforced because the switch has no meters"
 		}
-		return text + q.byMeter(meterKey{port, packets, r.Direction})
+		return text + byMeter(q.meters[meterKey{port, packets, r.Direction}])
 	case dscpMarking:
 		if r.DSCPMark != nil {
 			return fmt.Sprintf("what it sends is marked with DSCP %d", *r.DSCPMark)

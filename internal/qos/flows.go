@@ -91,7 +91,7 @@ func (q *QoS) port(id string, want *pipeline.Want) {
 	_, counted := q.w.MaxMeters[q.w.Config.IntegrationBridge]
 	row.unsure, row.held = !counted, !counted && q.bandwidth
 	for _, key := range meterKeys(id) {
-		rule, meter := q.metered(rules, key), q.meters[key]
+		rule, meter := metered(rules, key, q.bandwidth), q.meters[key]
 		if rule == nil || meter == 0 {
 			continue
 		}
@@ -185,12 +185,12 @@ func meterKeys(port string) []meterKey {
 	return []meterKey{{port, packets, egress}, {port, packets, ingress}, {port, bits, egress}, {port, bits, ingress}}
 }
 
-// metered returns the rule whose limit is a meter; nil if there is none. A rate of 0 is no limit.
-func (q *QoS) metered(rules []neutron.QosRule, key meterKey) *neutron.QosRule {
+// metered returns the rule whose limit is a meter, of bandwidth only where that is asked for; nil if there is none. A rate of 0 is no limit.
+func metered(rules []neutron.QosRule, key meterKey, bandwidth bool) *neutron.QosRule {
 	if key.counts == packets {
 		return find(rules, packetRateLimit, key.direction)
 	}
-	if rule := find(rules, bandwidthLimit, key.direction); q.bandwidth && rule != nil && rule.MaxKbps > 0 {
+	if rule := find(rules, bandwidthLimit, key.direction); bandwidth && rule != nil && rule.MaxKbps > 0 {
 		return rule
 	}
 	return nil
@@ -213,7 +213,7 @@ func (q *QoS) number(id string) {
 		most, counted := q.w.MaxMeters[q.w.Config.IntegrationBridge]
 		switch {
 		case !counted:
-		case q.metered(rules, key) == nil || most == 0:
+		case metered(rules, key, q.bandwidth) == nil || most == 0:
 			if known || q.w.Port(id) == nil {
 				q.w.MeterIDs.Release(q.meters[key], key.use())
 				delete(q.meters, key)
