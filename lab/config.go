@@ -30,6 +30,7 @@ func serverConfig(p serverParams) (neutron, ml2 string) {
 		"rpc_workers = "+cmp.Or(p.workers, "1"),
 		"transport_url = "+p.transportURL,
 		"state_path = "+p.dir+"/state",
+		"allow_overlapping_ips = true", // before 21; later ones always do, and do not know the option
 		"notify_nova_on_port_status_changes = false",
 		"notify_nova_on_port_data_changes = false",
 		// A process title is written over the environment, by which we recognise our processes.
