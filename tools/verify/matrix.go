@@ -155,7 +155,8 @@ func matrixPages(b *book) (map[string]string, error) {
 		p.WriteString(b.matrixRow(c))
 	}
 	p.WriteString("\n–: not run, or not reached. MariaDB is Debian 12's in all of them. Debian has no Neutron 18 to 20, 22 to 25 and 27, and its RabbitMQ 4.3 permits transient queues, which upstream's denies.\n" +
-		"kolla: `rabbit_quorum_queue`, `rabbit_transient_quorum_queue`, `rabbit_stream_fanout`, `rabbit_qos_prefetch_count = 1` and `use_queue_manager` on server and agents; denied: RabbitMQ denies transient queues.\n")
+		"kolla: `rabbit_quorum_queue`, `rabbit_transient_quorum_queue`, `rabbit_stream_fanout`, `rabbit_qos_prefetch_count = 1` and `use_queue_manager` on server and agents; denied: RabbitMQ denies transient queues.\n" +
+		"Open vSwitch before 3.0 has no flow monitor for OpenFlow 1.4, by which `ovs-ofctl` watches flows in four steps: there these steps fail before they begin.\n")
 	p.WriteString(b.handoverPage() + b.migratePage())
 	var why []string
 	for _, it := range b.items {
