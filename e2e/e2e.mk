@@ -3,7 +3,8 @@ E2E = CGO_ENABLED=1 $(GO) test -race -count 1 -timeout 45m -tags e2e -v
 
 # What makes the parts of other releases, and has the lab use them.
 OF_RELEASES = $(if $(RELEASE)$(BROKER)$(SWITCH),bin/lab release make $(RELEASE) $(BROKER) $(SWITCH) &&) \
-	PATCHBAY_LAB_RELEASE=$(or $(RELEASE),$(PATCHBAY_LAB_RELEASE)) PATCHBAY_LAB_BROKER=$(or $(BROKER),$(PATCHBAY_LAB_BROKER)) PATCHBAY_LAB_SWITCH=$(or $(SWITCH),$(PATCHBAY_LAB_SWITCH))
+	PATCHBAY_LAB_RELEASE=$(or $(RELEASE),$(PATCHBAY_LAB_RELEASE)) PATCHBAY_LAB_BROKER=$(or $(BROKER),$(PATCHBAY_LAB_BROKER)) PATCHBAY_LAB_SWITCH=$(or $(SWITCH),$(PATCHBAY_LAB_SWITCH)) \
+	PATCHBAY_LAB_QUEUES=$(or $(QUEUES),$(PATCHBAY_LAB_QUEUES))
 
 .PHONY: e2e e2e-groups e2e-qos e2e-blink faults soak explain-faults on-call alerts secrets admin-load
 
@@ -73,7 +74,7 @@ e2e-dhcp: build ## DHCP answered on the host: real clients at a DHCP agent's dns
 	$(GO) test -count 1 -timeout 12m -tags e2e -v -run TestDHCP $(TESTFLAGS) ./e2e/
 
 .PHONY: e2e-smoke
-e2e-smoke: build ## the whole agent on the real server in three minutes: a rule opened and closed, restart, dead switch, tampered flows, broker away, a waiting port, trunk; packets and times as a table (root; RELEASE=29, BROKER=suite, SWITCH=suite)
+e2e-smoke: build ## the whole agent on the real server in three minutes: a rule opened and closed, restart, dead switch, tampered flows, broker away, a waiting port, trunk; packets and times as a table (root; RELEASE=29, BROKER=suite, SWITCH=suite, QUEUES=kolla,denied)
 	$(OF_RELEASES) $(GO) test -count 1 -timeout 8m -tags e2e -v -run TestSmoke $(TESTFLAGS) ./e2e/
 
 .PHONY: e2e-hybrid
@@ -91,3 +92,7 @@ e2e-handover: build ## the Python agent of RELEASE=29 wires filtered VMs, Patchb
 .PHONY: e2e-tools
 e2e-tools: build packages ## the agent as kolla, TripleO, openstack-helm, OpenStack-Ansible, RDO, the charm and Debian run it, in their containers and services: starts, registers, wires VMs, health check, log; as a table (root, podman, debootstrap; PATCHBAY_TOOLS=checkouts of the tools, TESTFLAGS='-run TestTools/21/kolla')
 	$(GO) test -count 1 -timeout 30m -tags e2e -v -run TestTools $(TESTFLAGS) ./e2e/
+
+.PHONY: e2e-migrate
+e2e-migrate: build ## live migrations between two hosts, with the Python agent of RELEASE=29 and with Patchbay in one run: for how long a peer on each host has no answer; prints a table (root; BROKER=suite, SWITCH=suite)
+	$(OF_RELEASES) $(GO) test -count 1 -timeout 14m -tags e2e -v -run TestMigrate $(TESTFLAGS) ./e2e/

@@ -66,6 +66,7 @@ func TestQoS(t *testing.T) {
 		q.eventuallyMeter(t, vm, "")
 	}
 	q.bandwidth(t)
+	q.metered(t)
 }
 
 // qosCloud is two VMs on two hosts.
@@ -73,11 +74,14 @@ type qosCloud struct {
 	*cloud
 	near, far *lab.VM
 	rows      []string
+	options   []string // of the agents, besides the extension
 }
 
 func (q *qosCloud) start(t *testing.T) {
 	t.Helper()
-	q.eachHost(t, func(h *lab.Host) error { return h.StartAgent(q.ctx, lab.Patchbay, "agent.extensions=qos") })
+	q.eachHost(t, func(h *lab.Host) error {
+		return h.StartAgent(q.ctx, lab.Patchbay, append([]string{"agent.extensions=qos"}, q.options...)...)
+	})
 }
 
 // restart starts the agents anew, and checks that this changes no flow: all of them go on counting.
@@ -355,6 +359,33 @@ func (q *qosCloud) bandwidth(t *testing.T) {
 	q.row(t, q.near, `ingress_policing_burst: 2400`, "--columns=ingress_policing_burst", "list", "Interface", q.near.Tap)
 	q.give(t, q.near.PortID, nil)
 	q.row(t, q.near, `ingress_policing_rate: 0`, "--columns=ingress_policing_rate", "list", "Interface", q.near.Tap)
+}
+
+// metered limits bandwidth by meters, which count what passes the switch: in both directions, over a restart. What limited it before is gone.
+func (q *qosCloud) metered(t *testing.T) {
+	for _, direction := range []string{"egress", "ingress"} {
+		vm := map[string]*lab.VM{"egress": q.near, "ingress": q.far}[direction]
+		limit := q.policy(t, "bandwidth_limit_rule", attributes{"max_kbps": 4000, "max_burst_kbps": 400, "direction": direction})
+		q.give(t, vm.PortID, limit)
+		if direction == "egress" { // the agents are the ones without the option, and then those with it
+			q.row(t, vm, `ingress_policing_rate: 4000`, "--columns=ingress_policing_rate", "list", "Interface", vm.Tap)
+			q.options = []string{"ovs.qos_meter_bandwidth=true"}
+			q.eachHost(t, func(h *lab.Host) error { return h.StopAgent(q.ctx) })
+			q.start(t)
+		}
+		q.wait(t, vm, 59, "meter:")
+		q.row(t, vm, `ingress_policing_rate: 0`, "--columns=ingress_policing_rate", "list", "Interface", vm.Tap)
+		q.row(t, vm, "^$", "list", "QoS")
+		for _, what := range []string{"at most 4 Mbit/s by a meter, " + direction, "the same after a restart of the agents"} {
+			if got := q.step(t, what, 0, 0, 3000, 1000); got > 4.8 || got < 3.2 {
+				t.Errorf("%s: %.2f Mbit/s arrive, want 4 within 20 %%", what, got)
+			}
+			q.restart(t)
+		}
+		q.give(t, vm.PortID, nil)
+		q.gone(t, vm, 59, "meter:")
+		q.eventuallyMeter(t, vm, "")
+	}
 }
 
 // row waits for the database to say something.

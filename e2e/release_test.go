@@ -6,6 +6,7 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/patchbay-sdn/patchbay/internal/inspect"
 	"github.com/patchbay-sdn/patchbay/lab"
 	"github.com/patchbay-sdn/patchbay/lab/release"
 	"github.com/patchbay-sdn/patchbay/openflow"
@@ -142,7 +144,7 @@ func (x *handover) hand(t *testing.T, kind lab.AgentKind) {
 			x.rests(t)
 		} else {
 			x.inSync(t)
-			x.wait(2 * second)
+			x.pruned(t)
 		}
 	}, x.lanes()...)
 	x.mine(t, kind)
@@ -159,6 +161,22 @@ func (x *handover) hand(t *testing.T, kind lab.AgentKind) {
 	if x.alone[kind] != nil {
 		x.as(t, "on a switch of its own", x.alone[kind], x.left[kind])
 	}
+}
+
+// pruned waits until Patchbay has deleted what nothing wants. It does so when the server can no longer send forwarding entries that were asked for: agents that
+// start at the same time may get none, and wait for 30 s.
+func (x *handover) pruned(t *testing.T) {
+	t.Helper()
+	for host := range x.l.Hosts() {
+		var s inspect.Status
+		if !x.eventually(settled, func() bool {
+			text, _ := x.runPatchbay(t, host+1, "status", "-o", "json")
+			return json.Unmarshal([]byte(text), &s) == nil && s.InSync && len(s.Awaited) == 0
+		}) {
+			t.Fatalf("hv%d still waits for forwarding entries after %v: %+v", host+1, settled, s.Awaited)
+		}
+	}
+	x.wait(2 * second)
 }
 
 // mine looks for flows under Patchbay's cookie. Patchbay touches no flow that is right as it is: such a flow keeps the Python agent's cookie. The

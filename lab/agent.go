@@ -76,7 +76,7 @@ func (h *Host) writeAgentConfig(overrides []string) error {
 		return fmt.Errorf("making the agent's directory: %w", err)
 	}
 	neutron, ovs, err := agentConfig(agentParams{
-		host: h.name, dir: h.agentDir(), transportURL: h.lab.TransportURL(), localIP: h.LocalIP(), overrides: overrides,
+		host: h.name, dir: h.agentDir(), transportURL: h.lab.TransportURL(), localIP: h.LocalIP(), queues: h.lab.snapshot().Queues, overrides: overrides,
 	})
 	if err != nil {
 		return err

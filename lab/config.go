@@ -14,6 +14,7 @@ type serverParams struct {
 	database     string // SQLAlchemy URL
 	transportURL string
 	workers      string // processes that serve RPC
+	queues       queues
 }
 
 // serverConfig renders neutron.conf and ml2.ini of neutron-server.
@@ -29,6 +30,7 @@ func serverConfig(p serverParams) (neutron, ml2 string) {
 		"rpc_workers = "+cmp.Or(p.workers, "1"),
 		"transport_url = "+p.transportURL,
 		"state_path = "+p.dir+"/state",
+		"allow_overlapping_ips = true", // before 21; later ones always do, and do not know the option
 		"notify_nova_on_port_status_changes = false",
 		"notify_nova_on_port_data_changes = false",
 		// A process title is written over the environment, by which we recognise our processes.
@@ -37,6 +39,8 @@ func serverConfig(p serverParams) (neutron, ml2 string) {
 	n.setAll("database", "connection = "+p.database)
 	n.setAll("oslo_concurrency", "lock_path = "+p.dir+"/lock")
 	n.setAll("oslo_messaging_notifications", "driver = noop")
+	n.setAll("oslo_messaging_rabbit", p.queues.options("server")...)
+	n.setAll("oslo_policy", "policy_file = "+p.dir+"/policy.yaml")
 	n.setAll("quotas",
 		"quota_network = -1", "quota_subnet = -1", "quota_port = -1",
 		"quota_security_group = -1", "quota_security_group_rule = -1", "quota_trunk = -1")
@@ -57,12 +61,17 @@ func serverConfig(p serverParams) (neutron, ml2 string) {
 	return n.String(), m.String()
 }
 
+// serverPolicy lets everybody do what is Nova's to do, bindings of a port on a second host for instance: without Keystone nobody has a role.
+const serverPolicy = `"service_api": "@"
+`
+
 // agentParams is what a host's configuration depends on.
 type agentParams struct {
 	host         string
 	dir          string // of the agent
 	transportURL string
 	localIP      string
+	queues       queues
 	overrides    []string
 }
 
@@ -76,6 +85,7 @@ func agentConfig(p agentParams) (neutron, ovs string, err error) {
 		"state_path = "+p.dir+"/state",
 	)
 	n.setAll("oslo_concurrency", "lock_path = "+p.dir+"/lock")
+	n.setAll("oslo_messaging_rabbit", p.queues.options(p.host)...)
 	o.setAll("ovs",
 		"ovsdb_connection = tcp:127.0.0.1:6640",
 		"local_ip = "+p.localIP,

@@ -81,12 +81,44 @@ func TestServerConfig(t *testing.T) {
 	if neutron, _ := serverConfig(serverParams{workers: "4"}); !strings.Contains(neutron, "\nrpc_workers = 4\n") {
 		t.Error("neutron.conf lacks its four workers")
 	}
+	neutron, _ = serverConfig(serverParams{dir: "/lab/server", queues: "kolla,denied"})
+	for _, line := range []string{"policy_file = /lab/server/policy.yaml", "rabbit_stream_fanout = true", "use_queue_manager = true", "hostname = server"} {
+		if !strings.Contains(neutron, "\n"+line+"\n") {
+			t.Errorf("neutron.conf lacks %q", line)
+		}
+	}
 	for _, line := range []string{
 		"type_drivers = flat,vlan,vxlan,gre,geneve,local", "mechanism_drivers = openvswitch,l2population",
 		"extension_drivers = port_security,qos",
 	} {
 		if !strings.Contains(ml2, "\n"+line+"\n") {
 			t.Errorf("ml2.ini lacks %q", line)
+		}
+	}
+}
+
+func TestQueues(t *testing.T) {
+	for q, want := range map[queues]bool{"": true, "denied": true, "kolla,denied": true, "quorum": true, "mirrored": false, "kolla, denied": false} {
+		if err := q.check(); (err == nil) != want {
+			t.Errorf("%q: %v", q, err)
+		}
+	}
+	if conf := queues("kolla").conf() + queues("").conf(); conf != "" {
+		t.Errorf("without denial: %q", conf)
+	}
+	if conf := queues("quorum,denied").conf(); !strings.Contains(conf, "transient_nonexcl_queues = false") {
+		t.Errorf("with denial: %q", conf)
+	}
+	if list := queues("denied").options("hv1"); len(list) > 0 {
+		t.Errorf("the broker's denial is no option of server and agents: %q", list)
+	}
+	neutron, _, err := agentConfig(agentParams{host: "hv1", queues: "kolla"})
+	if err != nil || !strings.Contains(neutron, "\nhostname = hv1\n") {
+		t.Errorf("agents share queues: %v\n%s", err, neutron)
+	}
+	for _, word := range QueueSets() {
+		if _, known := queueSets[word]; !known || len(QueueSets()) != len(queueSets) {
+			t.Errorf("%q is not known, or others are", word)
 		}
 	}
 }

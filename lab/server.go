@@ -39,10 +39,10 @@ func (l *Lab) writeServerConfig() error {
 		return fmt.Errorf("making the server's directory: %w", err)
 	}
 	neutron, ml2 := serverConfig(serverParams{
-		dir: dir, apiPort: l.snapshot().APIPort, transportURL: l.TransportURL(), workers: os.Getenv(EnvWorkers),
+		dir: dir, apiPort: l.snapshot().APIPort, transportURL: l.TransportURL(), workers: os.Getenv(EnvWorkers), queues: l.snapshot().Queues,
 		database: "mysql+pymysql://neutron:neutron@" + l.databaseAddr() + "/neutron?charset=utf8mb4",
 	})
-	for name, text := range map[string]string{"neutron.conf": neutron, "ml2.ini": ml2} {
+	for name, text := range map[string]string{"neutron.conf": neutron, "ml2.ini": ml2, "policy.yaml": serverPolicy} {
 		if err := os.WriteFile(l.path("server", name), []byte(text), 0o600); err != nil {
 			return fmt.Errorf("writing the server's configuration: %w", err)
 		}
@@ -158,7 +158,7 @@ func (l *Lab) serverReady(ctx context.Context) error {
 
 func (l *Lab) brokerConfig() broker.Config {
 	s := l.snapshot()
-	return broker.Config{Dir: l.path("broker"), Addr: l.brokerAddr(), Port: s.BrokerPort, Root: s.Sources.Broker.Root}
+	return broker.Config{Dir: l.path("broker"), Addr: l.brokerAddr(), Port: s.BrokerPort, Root: s.Sources.Broker.Root, Conf: s.Queues.conf()}
 }
 
 // TransportURL is the transport_url of server and agents.

@@ -123,7 +123,11 @@ func (l *Lab) ensureSources(ctx context.Context, o Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return sources.note(), l.update(func(s *state) error { s.Sources = sources; return nil })
+	made := queues(os.Getenv(EnvQueues))
+	if err := made.check(); err != nil {
+		return "", err
+	}
+	return sources.note(), l.update(func(s *state) error { s.Sources, s.Queues = sources, made; return nil })
 }
 
 // matches says whether a lab that is there is the one that is asked for.

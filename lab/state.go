@@ -46,6 +46,8 @@ type state struct {
 	Server ServerKind `json:"server,omitempty"`
 	// Sources are where the parts come from.
 	Sources Sources `json:"sources,omitzero"`
+	// Queues is how queues are made.
+	Queues queues `json:"queues,omitempty"`
 	// Schema is true once the database schema is complete.
 	Schema bool     `json:"schema"`
 	Hosts  []string `json:"hosts"`

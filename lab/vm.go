@@ -260,7 +260,7 @@ func (vm *VM) Unplug(ctx context.Context, deletePort bool) error {
 	}
 	return vm.lab.update(func(s *state) error {
 		s.removeNamespace(vm.Netns)
-		s.VMs = slices.DeleteFunc(s.VMs, func(other VM) bool { return other.PortID == vm.PortID })
+		s.VMs = slices.DeleteFunc(s.VMs, func(other VM) bool { return other.Name == vm.Name })
 		return nil
 	})
 }

@@ -57,7 +57,7 @@ func serveAdmin(ctx context.Context, src inspect.Source, o *options.Options, cur
 // maskedConfig is the effective configuration as `config check -o json` prints it.
 func maskedConfig(o *options.Options) ([]byte, error) {
 	var b bytes.Buffer
-	if err := writeJSON(&b, documentOf(o.Effective(), checkFlags{})); err != nil {
+	if err := writeJSON(&b, documentOf(o.Effective(), nil, checkFlags{})); err != nil {
 		return nil, fmt.Errorf("printing the configuration: %w", err)
 	}
 	return b.Bytes(), nil

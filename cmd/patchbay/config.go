@@ -35,19 +35,24 @@ type checkFlags struct {
 	Changed bool
 	Verbose bool
 	Strict  bool
+	Connect bool
 }
 
 const configCheckHelp = `Read the configuration exactly as the agent would, and say what is wrong with it
 and where each value comes from. Nothing is started and nothing is changed.
+With --connect the command also connects to the switch's database, the broker and
+neutron-server, as the agent would, and names their releases and what they limit.
 
 Give the same arguments as in the agent's unit file. Without --config-file the
 agent's default places are searched. Secrets are masked.
 
 Usage:
-  patchbay config check [--changed] [-o json|yaml] [--verbose] [--strict] [agent options]
+  patchbay config check [--changed] [--connect] [-o json|yaml] [--verbose] [--strict] [agent options]
 
 Flags of this command:
   --changed            show only values that are set somewhere
+  --connect            ask switch, broker and server for their releases, unless the agent would not start;
+                       a warning names what does not answer
   -o, --output FORMAT  print one document: json or yaml; --json is the same as -o json
   --strict             end with status 1 also when there are only warnings
   -v, --verbose        show notes too: settings without effect, and settings of other programs
@@ -63,7 +68,7 @@ Options of the agent:
 
 func newConfigCheckCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:                   "check [--changed] [-o json|yaml] [--verbose] [--strict] [agent options]",
+		Use:                   "check [--changed] [--connect] [-o json|yaml] [--verbose] [--strict] [agent options]",
 		Short:                 "Check configuration files and show the effective values with file and line",
 		DisableFlagParsing:    true,
 		DisableFlagsInUseLine: true,
@@ -100,11 +105,16 @@ func runConfigCheck(cmd *cobra.Command, args, env []string) error {
 	case err != nil:
 		return err
 	}
-	checkTransportURL(report)
+	url := checkTransportURL(report)
+	var found *peerDocument
+	if flags.Connect && report.Count(options.Fatal) == 0 {
+		found = peersOf(report.Options, url).ask(cmd.Context())
+		found.warn(report)
+	}
 	if flags.Output.forPrograms() {
-		err = flags.Output.write(cmd.OutOrStdout(), documentOf(report, flags))
+		err = flags.Output.write(cmd.OutOrStdout(), documentOf(report, found, flags))
 	} else {
-		err = writeReport(cmd.OutOrStdout(), report, flags)
+		err = writeReport(cmd.OutOrStdout(), report, found, flags)
 	}
 	if err != nil {
 		return fmt.Errorf("printing the report: %w", err)
@@ -112,25 +122,37 @@ func runConfigCheck(cmd *cobra.Command, args, env []string) error {
 	return verdict(report, flags)
 }
 
-// checkTransportURL looks into the URL as the agent will: its form belongs to
+// checkTransportURL looks into the URL as the agent will, and at the options of the connection: the URL's form and what options exclude each other belong to
 // oslo/messaging, the keys of its query to the options.
-func checkTransportURL(report *options.Report) {
+func checkTransportURL(report *options.Report) messaging.URL {
 	v, ok := report.Value("DEFAULT", "transport_url")
 	if !ok {
-		return // reported already
+		return messaging.URL{} // reported already
 	}
 	url, err := messaging.ParseURL(v.Text())
 	if err != nil {
 		report.Refuse(options.ProblemWith(v, "cannot be used: "+err.Error()))
-		return
+		return url
 	}
 	if report.Options == nil {
-		return
+		return url
 	}
 	var problem options.Problem
 	if err := report.Options.Override(url.Query); errors.As(err, &problem) {
 		report.Refuse(problem)
+	} else if err := report.Options.Rabbit.Validate(); err != nil {
+		report.Refuse(refusedOption(report, v, err))
 	}
+	return url
+}
+
+// refusedOption is an error of oslo/messaging, at the option of [oslo_messaging_rabbit] with which it begins, or else at the transport URL.
+func refusedOption(report *options.Report, url config.Value, err error) options.Problem {
+	name, reason, _ := strings.Cut(err.Error(), " ")
+	if v, ok := report.Value("oslo_messaging_rabbit", name); ok {
+		return options.ProblemWith(v, reason)
+	}
+	return options.ProblemWith(url, "cannot be used: "+err.Error())
 }
 
 // splitCheckFlags takes the command's own flags out of the agent's arguments.
@@ -145,6 +167,8 @@ func splitCheckFlags(args []string) (checkFlags, []string, error) {
 		switch a {
 		case "--changed":
 			flags.Changed = true
+		case "--connect":
+			flags.Connect = true
 		case "--verbose", "-v":
 			flags.Verbose = true
 		case "--strict":
@@ -199,6 +223,7 @@ func completeConfigCheck(_ *cobra.Command, args []string, toComplete string) ([]
 		"--config-file\tconfiguration file; may be given several times, a later file wins",
 		"--config-dir\tdirectory whose *.conf files are read in the order of their names",
 		"--changed\tshow only values that are set somewhere",
+		"--connect\task switch, broker and server for their releases",
 		"--output\tprint one document: json or yaml",
 		"--verbose\tshow notes too",
 		"--strict\tend with status 1 also when there are only warnings",

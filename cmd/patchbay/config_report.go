@@ -14,7 +14,7 @@ import (
 
 // writeReport prints for people: what is wrong comes first, then the values, and
 // the last line says it once more for those who see only the end.
-func writeReport(w io.Writer, r *options.Report, flags checkFlags) error {
+func writeReport(w io.Writer, r *options.Report, found *peerDocument, flags checkFlags) error {
 	var b bytes.Buffer
 	writeFiles(&b, r)
 	writeFindings(&b, r, options.Fatal, "the agent would not start:")
@@ -25,6 +25,9 @@ func writeReport(w io.Writer, r *options.Report, flags checkFlags) error {
 	writeFindings(&b, r, options.Warning, also)
 	if flags.Verbose {
 		writeFindings(&b, r, options.Note, "for your information:")
+	}
+	if found != nil {
+		found.write(&b)
 	}
 	if !usageFault(r) {
 		writeSettings(&b, r, flags)
@@ -138,6 +141,7 @@ type jsonReport struct {
 	Errors   int           `json:"errors"`
 	Warnings int           `json:"warnings"`
 	Findings []jsonFinding `json:"findings"`
+	Peers    *peerDocument `json:"peers,omitempty"` // with --connect
 	Options  []jsonOption  `json:"options"`
 }
 
@@ -174,10 +178,10 @@ func originJSON(o config.Origin) jsonOrigin {
 }
 
 // documentOf returns what programs get of a report.
-func documentOf(r *options.Report, flags checkFlags) jsonReport {
+func documentOf(r *options.Report, found *peerDocument, flags checkFlags) jsonReport {
 	out := jsonReport{
 		Files: append([]string{}, r.Files...), Errors: r.Count(options.Fatal), Warnings: r.Count(options.Warning),
-		Findings: []jsonFinding{}, Options: []jsonOption{},
+		Findings: []jsonFinding{}, Options: []jsonOption{}, Peers: found,
 	}
 	for _, f := range r.Findings {
 		if f.Severity == options.Note && !flags.Verbose {

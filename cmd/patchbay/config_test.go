@@ -105,6 +105,9 @@ func TestConfigCheckStatus(t *testing.T) {
 		{"bad transport_url", fine + "[DEFAULT]\ntransport_url = amqp://h\n", nil, 1},
 		{"bad query", fine + "[DEFAULT]\ntransport_url = rabbit://h/?sll=1\n", nil, 1},
 		{"good query", fine + "[DEFAULT]\ntransport_url = rabbit://h/?ssl=1\n", nil, 0},
+		{"options of the broker that exclude each other", fine + "[oslo_messaging_rabbit]\nrabbit_transient_quorum_queue = true\nrabbit_stream_fanout = true\n", nil, exitFinding},
+		{"and with what they need", fine + "[oslo_messaging_rabbit]\nrabbit_transient_quorum_queue = true\nrabbit_stream_fanout = true\nrabbit_qos_prefetch_count = 1\n", nil, 0},
+		{"or in the query", fine + "[DEFAULT]\ntransport_url = rabbit://h/?rabbit_transient_quorum_queue=1&rabbit_stream_fanout=1\n", nil, exitFinding},
 		{"usage", fine, []string{"--no-such-option"}, 2},
 		{"no such format", fine, []string{"-o", "xml"}, 2},
 		{"help", "broken", []string{"--help"}, 0},
@@ -113,6 +116,15 @@ func TestConfigCheckStatus(t *testing.T) {
 		if out, status := check(t, args...); status != test.want {
 			t.Errorf("%s: status %d, want %d\n%s", test.name, status, test.want, out)
 		}
+	}
+}
+
+// TestConfigCheckStreams is about options on which the agent ends at its start: the sentence names the option, and the line where it is set.
+func TestConfigCheckStreams(t *testing.T) {
+	args := writeConfig(t, "[oslo_messaging_rabbit]\nrabbit_transient_quorum_queue = true\nrabbit_stream_fanout = true\n")
+	out, _ := check(t, args...)
+	if want := args[1] + ":3\n    [oslo_messaging_rabbit] rabbit_stream_fanout needs rabbit_qos_prefetch_count.\n"; !strings.Contains(out, want) {
+		t.Errorf("wanted %q in:\n%s", want, out)
 	}
 }
 
@@ -166,7 +178,7 @@ func TestConfigCheckCompletion(t *testing.T) {
 		count     int
 		directive cobra.ShellCompDirective
 	}{
-		{nil, "", 7, cobra.ShellCompDirectiveNoFileComp},
+		{nil, "", 8, cobra.ShellCompDirectiveNoFileComp},
 		{nil, "--config", 2, cobra.ShellCompDirectiveNoFileComp},
 		{[]string{"--config-file"}, "/etc", 0, cobra.ShellCompDirectiveDefault},
 		{[]string{"--config-dir"}, "/etc", 0, cobra.ShellCompDirectiveFilterDirs},

@@ -18,6 +18,9 @@ import (
 func extensions(o *options.Options) []extension.New {
 	devices, _ := o.FDB.Devices() // checked before
 	makers := map[string]extension.New{"qos": qos.New, "dhcp": dhcp.New(dhcpConfig(o)), "fdb": fdb.New(devices)}
+	if o.OVS.QoSMeterBandwidth {
+		makers["qos"] = qos.NewMetered
+	}
 	var out []extension.New
 	if o.Agent.DistributedRouting {
 		out = append(out, dvr.New)

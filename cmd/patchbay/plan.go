@@ -203,7 +203,7 @@ func makePlan(ctx context.Context, o *options.Options, flags planFlags, errOut i
 	}
 	if !flags.Offline {
 		in.Open = func(onEvent func(messaging.Event)) (agent.Broker, error) {
-			return messaging.Open(brokerConfig(o, url, onEvent))
+			return messaging.Open(commandConfig(o, url, onEvent))
 		}
 	}
 	return plan.Make(ctx, in)

@@ -2,6 +2,8 @@
 
 package neutron
 
+import "slices"
+
 // Topics that neutron-server listens on.
 const (
 	topicPlugin  = "q-plugin"
@@ -27,6 +29,21 @@ func Topics(v Versions, l2population bool, kinds ...Kind) []string {
 	for _, k := range kinds {
 		if t, ok := v.Topic(k); ok {
 			topics = append(topics, t)
+		}
+	}
+	return topics
+}
+
+// PossibleTopics lists [Topics] for a server that may be of several releases, as [Negotiate] names them. A server pushes objects in its own versions and in those
+// that agents have reported. A process of it reads what was reported once a minute, so that a new agent can rely on the server's own versions only: the
+// topics of all that these can be are listed, too. What comes in two versions comes twice.
+func PossibleTopics(releases string, v Versions, l2population bool, kinds ...Kind) []string {
+	topics := Topics(v, l2population, kinds...)
+	for _, r := range parseSpan(releases) {
+		for _, k := range kinds {
+			if t, ok := r.versions.Topic(k); ok && compareVersions(v[k], r.versions[k]) < 0 && !slices.Contains(topics, t) {
+				topics = append(topics, t)
+			}
 		}
 	}
 	return topics

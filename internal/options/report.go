@@ -86,6 +86,12 @@ func (r *Report) Refuse(p Problem) {
 	r.sort()
 }
 
+// Warn adds a warning of a kind that another package has found.
+func (r *Report) Warn(kind string, p Problem) {
+	r.add(Warning, kind, p)
+	r.sort()
+}
+
 // Count is the number of findings of a severity.
 func (r *Report) Count(s Severity) int {
 	n := 0

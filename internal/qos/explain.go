@@ -3,6 +3,7 @@
 package qos
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -48,6 +49,14 @@ func (q *QoS) called(id string) string {
 	return id
 }
 
+// byMeter names the meter of a limit.
+func byMeter(id uint32) string {
+	if id != 0 {
+		return fmt.Sprintf(" by meter %d", id)
+	}
+	return ""
+}
+
 // says is a rule in words.
 func (q *QoS) says(port string, r *neutron.QosRule) string {
 	way := "from it"
@@ -56,15 +65,13 @@ func (q *QoS) says(port string, r *neutron.QosRule) string {
 	}
 	switch r.Kind {
 	case bandwidthLimit:
-		return fmt.Sprintf("at most %d kbit/s %s", r.MaxKbps, way)
+		return fmt.Sprintf("at most %d kbit/s %s", r.MaxKbps, way) + byMeter(q.meters[meterKey{port, bits, cmp.Or(r.Direction, egress)}])
 	case packetRateLimit:
 		text := fmt.Sprintf("at most %d packets/s %s", r.MaxKpps*si, way)
 		if most, ok := q.w.MaxMeters[q.w.Config.IntegrationBridge]; ok && most == 0 {
 			text += ", not enforced because the switch has no meters"
-		} else if id := q.meters[meterKey{port, r.Direction}]; id != 0 {
-			text += fmt.Sprintf(" by meter %d", id)
 		}
-		return text
+		return text + byMeter(q.meters[meterKey{port, packets, r.Direction}])
 	case dscpMarking:
 		if r.DSCPMark != nil {
 			return fmt.Sprintf("what it sends is marked with DSCP %d", *r.DSCPMark)

@@ -83,19 +83,26 @@ func (q *QoS) port(id string, want *pipeline.Want) {
 		return
 	}
 	p := q.w.Port(id)
-	row := limits{port: p.VIF.Port, iface: p.VIF.Interface, name: p.VIF.Name, id: id, meters: map[string]uint32{}}
+	row := limits{port: p.VIF.Port, iface: p.VIF.Interface, name: p.VIF.Name, id: id, meters: map[meterKey]uint32{}}
 	if i := q.w.View.Interface(p.VIF.Interface); i != nil {
 		row.policed = strings.HasPrefix(i.Type, "dpdkvhostuser")
 	}
 	row.egress, row.ingress = find(rules, bandwidthLimit, egress), find(rules, bandwidthLimit, ingress)
 	_, counted := q.w.MaxMeters[q.w.Config.IntegrationBridge]
-	row.unsure = !counted
-	for _, direction := range []string{egress, ingress} {
-		if rule := find(rules, packetRateLimit, direction); rule != nil {
-			if meter := q.meters[meterKey{id, direction}]; meter != 0 {
-				q.rateLimit(p, rule, direction, meter, want)
-				row.meters[direction] = meter
-			}
+	row.unsure, row.held = !counted, !counted && q.bandwidth
+	for _, key := range meterKeys(id) {
+		rule, meter := metered(rules, key, q.bandwidth), q.meters[key]
+		if rule == nil || meter == 0 {
+			continue
+		}
+		q.limit(p, rule, key, meter, want)
+		row.meters[key] = meter
+		switch {
+		case key.counts == packets:
+		case key.direction == egress:
+			row.egress = nil
+		default:
+			row.ingress = nil
 		}
 	}
 	want.Rows = append(want.Rows, row.spec())
@@ -141,46 +148,72 @@ func (q *QoS) favour(p *world.Port, want *pipeline.Want) {
 	}
 }
 
-// rateLimit sends the packets of a port through a meter.
-func (q *QoS) rateLimit(p *world.Port, rule *neutron.QosRule, direction string, meter uint32, want *pipeline.Want) {
+// limit sends the packets of a port through a meter.
+func (q *QoS) limit(p *world.Port, rule *neutron.QosRule, key meterKey, meter uint32, want *pipeline.Want) {
 	br := q.w.Config.IntegrationBridge
-	reason := fmt.Sprintf("at most %d packets/s %s the port", rule.MaxKpps*1000, map[string]string{egress: "from", ingress: "to"}[direction])
-	flags := of.MeterPktps
-	if rule.MaxBurstKpps > 0 {
-		flags |= of.MeterBurst
+	way := map[string]string{egress: "from", ingress: "to"}[key.direction]
+	reason := fmt.Sprintf("at most %d packets/s %s the port", rule.MaxKpps*si, way)
+	desc := of.MeterDesc{ID: meter, Flags: of.MeterPktps, Bands: []of.Band{{Rate: uint32(rule.MaxKpps) * si, Burst: uint32(rule.MaxBurstKpps) * si}}}
+	table, next := uint8(pipeline.TableRateLimit), uint8(pipeline.TableBandwidth)
+	if key.counts == bits {
+		reason = fmt.Sprintf("at most %d kbit/s %s the port", rule.MaxKbps, way)
+		desc = of.MeterDesc{ID: meter, Flags: of.MeterKbps, Bands: []of.Band{{Rate: uint32(rule.MaxKbps), Burst: uint32(rule.MaxBurstKbps)}}} //nolint:gosec // Neutron bounds both
+		table, next = pipeline.TableBandwidth, pipeline.TableTransient
 	}
-	want.Meters = append(want.Meters, pipeline.Meter{Bridge: br, Reason: reason, MeterDesc: of.MeterDesc{
-		ID: meter, Flags: flags, Bands: []of.Band{{Rate: uint32(rule.MaxKpps) * 1000, Burst: uint32(rule.MaxBurstKpps) * 1000}},
-	}})
+	if desc.Bands[0].Burst > 0 {
+		desc.Flags |= of.MeterBurst
+	}
+	want.Meters = append(want.Meters, pipeline.Meter{Bridge: br, Reason: reason, MeterDesc: desc})
 	match := of.Match{of.FromPort(p.VIF.OFPort), of.HW(of.EthSrc, of.MAC(p.VIF.MAC))}
-	if direction == ingress {
+	if key.direction == ingress {
 		match = of.Match{of.VLAN(p.Wiring.VLAN), of.HW(of.EthDst, of.MAC(p.VIF.MAC))}
 	}
-	want.Flow(br, reason, of.Flow{
-		Table: pipeline.TableRateLimit, Priority: 100, Match: match,
-		Actions: []of.Action{of.Meter(meter), of.GotoTable(pipeline.TableBandwidth)},
-	})
+	want.Flow(br, reason, of.Flow{Table: table, Priority: 100, Match: match, Actions: []of.Action{of.Meter(meter), of.GotoTable(next)}})
 }
 
-// meterKey is what a meter is for.
-type meterKey struct{ port, direction string }
+// What meters count, as their keys in the database begin.
+const (
+	packets = "pps"
+	bits    = "bps"
+)
 
-// keys are those under which the id of a meter stands in other_config of a port: since Neutron 22, and that of 20 and 21.
-func (k meterKey) keys() [2]string {
+// meterKey is what a meter is for.
+type meterKey struct{ port, counts, direction string }
+
+// meterKeys are the meters that a port can have.
+func meterKeys(port string) []meterKey {
+	return []meterKey{{port, packets, egress}, {port, packets, ingress}, {port, bits, egress}, {port, bits, ingress}}
+}
+
+// metered returns the rule whose limit is a meter, of bandwidth only where that is asked for; nil if there is none. A rate of 0 is no limit.
+func metered(rules []neutron.QosRule, key meterKey, bandwidth bool) *neutron.QosRule {
+	if key.counts == packets {
+		return find(rules, packetRateLimit, key.direction)
+	}
+	if rule := find(rules, bandwidthLimit, key.direction); bandwidth && rule != nil && rule.MaxKbps > 0 {
+		return rule
+	}
+	return nil
+}
+
+// keys are those under which the id of a meter stands in other_config of a port: since Neutron 22, and that of 20 and 21, which have meters for packets only.
+func (k meterKey) keys() []string {
 	key := k.port + "_" + k.direction
-	return [2]string{"pps_" + key, key}
+	if k.counts == bits {
+		return []string{bits + "_" + key}
+	}
+	return []string{packets + "_" + key, key}
 }
 
 // number gives the meters of a port their ids, and takes them back. One that is written down on the port stays; another is
 // made from what the meter is for, so that it does not depend on what came first.
 func (q *QoS) number(id string) {
 	rules, known, _ := q.rules(id)
-	for _, direction := range []string{egress, ingress} {
-		key := meterKey{id, direction}
+	for _, key := range meterKeys(id) {
 		most, counted := q.w.MaxMeters[q.w.Config.IntegrationBridge]
 		switch {
 		case !counted:
-		case find(rules, packetRateLimit, direction) == nil || most == 0:
+		case metered(rules, key, q.bandwidth) == nil || most == 0:
 			if known || q.w.Port(id) == nil {
 				q.w.MeterIDs.Release(q.meters[key], key.use())
 				delete(q.meters, key)
@@ -197,7 +230,7 @@ func (q *QoS) newMeter(key meterKey, most uint32) uint32 {
 	var written uint32
 	for p := range q.w.View.Ports() {
 		for k, v := range p.OtherConfig {
-			if n := meterID(k, v); n != 0 && slices.Contains(key.slice(), k) {
+			if n := meterID(k, v); n != 0 && slices.Contains(key.keys(), k) {
 				written = n
 			} else {
 				taken[n] = true
@@ -212,10 +245,12 @@ func (q *QoS) newMeter(key meterKey, most uint32) uint32 {
 }
 
 func (k meterKey) use() world.MeterUse {
-	return world.MeterUse{Extension: name, For: k.port + k.direction}
+	use := world.MeterUse{Extension: name, For: k.port + k.direction}
+	if k.counts == bits {
+		use.For = bits + use.For
+	}
+	return use
 }
-
-func (k meterKey) slice() []string { keys := k.keys(); return keys[:] }
 
 // meterID reads an id that is written down on a port, under a key that ends in a direction; 0 if it is none.
 func meterID(key, value string) uint32 {

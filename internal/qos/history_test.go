@@ -30,6 +30,7 @@ type host struct {
 	t     extensiontest.Failer
 	w     *world.World
 	set   extension.Set
+	make  extension.New
 	db    *ovsdb.Rehearsal
 	first *ovsdb.Batch
 	wants map[world.Object]pipeline.Want
@@ -51,7 +52,7 @@ func newHost(t extensiontest.Failer) *host {
 	}
 	add("br-int", [2]string{"int-br-ex", "patch"})
 	add("br-ex", [2]string{"phy-br-ex", "patch"}, [2]string{"eth0", ""})
-	h := &host{t: t, db: ovsdb.NewRehearsal(b), first: b, wants: map[world.Object]pipeline.Want{}}
+	h := &host{t: t, make: qos.New, db: ovsdb.NewRehearsal(b), first: b, wants: map[world.Object]pipeline.Want{}}
 	h.db.OnCommit = func(b *ovsdb.Batch) {
 		h.w.Switch(b)
 		h.set.OnRows(b)
@@ -63,7 +64,7 @@ func newHost(t extensiontest.Failer) *host {
 // begin makes a new agent over the database.
 func (h *host) begin(b *ovsdb.Batch) {
 	h.w = world.New(world.Config{Host: "hv1", IntegrationBridge: "br-int", Physical: map[string]string{"physnet1": "br-ex"}})
-	h.set = extension.Make(h.w, []extension.New{qos.New})
+	h.set = extension.Make(h.w, []extension.New{h.make})
 	h.w.MaxMeters["br-int"] = 1000
 	h.w.Switch(b)
 	h.set.OnRows(b)
@@ -80,7 +81,7 @@ func (h *host) restart() {
 	ports := h.w.Memory()
 	all := ovsdb.Whole(h.w.View)
 	h.w = world.New(h.w.Config)
-	h.set = extension.Make(h.w, []extension.New{qos.New})
+	h.set = extension.Make(h.w, []extension.New{h.make})
 	h.w.Recall(ports)
 	if err := h.set.Load(memory); err != nil {
 		h.t.Fatal(err)
@@ -328,6 +329,10 @@ func TestAnyHistory(t *testing.T) {
 				h.count()
 			case 9:
 				if rapid.Bool().Draw(t, "restart") {
+					h.make = qos.New
+					if rapid.Bool().Draw(t, "qos_meter_bandwidth") {
+						h.make = qos.NewMetered
+					}
 					h.restart()
 				} else {
 					h.w.Resync()
@@ -338,6 +343,8 @@ func TestAnyHistory(t *testing.T) {
 		h.tell(s)
 		h.count()
 		fresh := newHost(t)
+		fresh.make = h.make
+		fresh.begin(fresh.first)
 		for _, id := range slices.Sorted(maps.Keys(plugged)) {
 			fresh.plug(id)
 		}

@@ -39,7 +39,8 @@ const (
 
 // QoS is the extension. It belongs to the agent's loop.
 type QoS struct {
-	w *world.World
+	w         *world.World
+	bandwidth bool // limits of bandwidth are meters, too
 
 	policies map[string]*policy       // that ports here have, by id
 	recalled map[string]*policy       // from an earlier run
@@ -76,10 +77,15 @@ type networkPolicy struct {
 	revision int64
 }
 
-// New makes the extension.
-func New(w *world.World) extension.Extension {
+// New makes the extension. Bandwidth is limited by the switch's policing and queues.
+func New(w *world.World) extension.Extension { return build(w, false) }
+
+// NewMetered makes the extension with bandwidth limited by meters, where the switch has any.
+func NewMetered(w *world.World) extension.Extension { return build(w, true) }
+
+func build(w *world.World, bandwidth bool) *QoS {
 	return &QoS{
-		w: w, policies: map[string]*policy{}, recalled: map[string]*policy{}, ports: map[string]port{}, networks: map[string]networkPolicy{},
+		w: w, bandwidth: bandwidth, policies: map[string]*policy{}, recalled: map[string]*policy{}, ports: map[string]port{}, networks: map[string]networkPolicy{},
 		meters: map[meterKey]uint32{}, missing: map[extension.Item]bool{}, touched: map[string]bool{}, dirty: map[world.Object]bool{},
 		maximum: map[string]uint32{}, policed: map[string]minimumClaim{}, unused: map[string]bool{},
 	}

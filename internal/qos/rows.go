@@ -37,8 +37,9 @@ type limits struct {
 	name, id        string
 	policed         bool             // what the port receives is limited without queues
 	egress, ingress *neutron.QosRule // nil: no limit
-	meters          map[string]uint32
+	meters          map[meterKey]uint32
 	unsure          bool // what meters there can be is not known yet: what is written down stays
+	held            bool // and so do limits of bandwidth, which may become meters
 }
 
 func (l limits) spec() ovsdb.Spec {
@@ -48,21 +49,31 @@ func (l limits) spec() ovsdb.Spec {
 			sent.Burst = int(0.8 * float64(sent.Rate)) // enough for TCP to come near the limit
 		}
 	}
-	specs := []ovsdb.Spec{ovsdb.InterfaceSpec{Interface: l.iface, Policing: &sent}, l.received()}
+	var specs []ovsdb.Spec
+	if !l.held {
+		specs = append(specs, ovsdb.InterfaceSpec{Interface: l.iface, Policing: &sent}, l.received())
+	}
 	if !l.unsure {
-		specs = append(specs, l.meterIDs(egress), l.meterIDs(ingress))
+		for _, key := range meterKeys(l.id) {
+			specs = append(specs, l.meterID(key))
+		}
 	}
 	return ovsdb.When{Ports: []ovsdb.UUID{l.port}, Interfaces: []ovsdb.UUID{l.iface}, Specs: specs}
 }
 
-// meterIDs has the id of a meter of the port written down, for the next run and for whoever takes over.
-func (l limits) meterIDs(direction string) ovsdb.Spec {
-	keys := meterKey{l.id, direction}.keys()
-	if n := l.meters[direction]; n != 0 {
-		id := strconv.Itoa(int(n))
-		return ovsdb.ConfigSpec{Port: l.port, Set: map[string]string{keys[0]: id}, Remove: map[string]string{keys[1]: id}}
+// meterID has the id of a meter of the port written down, for the next run and for whoever takes over.
+func (l limits) meterID(key meterKey) ovsdb.Spec {
+	spec := ovsdb.ConfigSpec{Port: l.port, Remove: map[string]string{}}
+	id := ""
+	keys := key.keys()
+	if n := l.meters[key]; n != 0 {
+		id = strconv.Itoa(int(n))
+		spec.Set, keys = map[string]string{keys[0]: id}, keys[1:]
 	}
-	return ovsdb.ConfigSpec{Port: l.port, Remove: map[string]string{keys[0]: "", keys[1]: ""}}
+	for _, k := range keys {
+		spec.Remove[k] = id
+	}
+	return spec
 }
 
 // received limits what the port receives, by a queue of its own that everything goes through, or by a policer, whose rates are in bytes.

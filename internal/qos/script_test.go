@@ -12,6 +12,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/extension/extensiontest"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
+	"github.com/patchbay-sdn/patchbay/internal/qos"
 	"github.com/patchbay-sdn/patchbay/internal/script"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 )
@@ -62,6 +63,10 @@ func (h *host) do(s *server, f []string) {
 	case "unplug":
 		h.unplug(f[1])
 	case "restart":
+		h.make = qos.New
+		if len(f) > 1 { // restart qos_meter_bandwidth
+			h.make = qos.NewMetered
+		}
 		h.restart()
 		h.count()
 	default:
@@ -173,5 +178,39 @@ func TestAPolicyThatGoesFromPortToPort(t *testing.T) {
 		if got := strings.Join(h.set.Explain(world.Object{Kind: world.KindPort, ID: "2"}), "; "); !strings.Contains(got, "DSCP 20") {
 			t.Fatal(got)
 		}
+	}
+}
+
+// A switch without meters limits bandwidth as without qos_meter_bandwidth; before it has said whether it has any, limits stay as they are.
+func TestBandwidthWithoutMeters(t *testing.T) {
+	h := newHost(t)
+	s := &server{
+		policies: map[string][]extensiontest.Rule{"q": {{Kind: "QosBandwidthLimitRule", Data: `{"max_kbps":3000,"max_burst_kbps":300,"direction":"egress"}`}}},
+		networks: map[string]string{}, told: map[string][]string{}, ports: map[string]*facts{"1": {Network: "n", Owner: "compute:nova", Policy: "q", Up: true, revision: 1}},
+	}
+	policed := func() bool {
+		return strings.Contains(strings.Join(h.text(), "\n"), "ingress_policing=3000 kbit/s, 300 kbit")
+	}
+	h.plug("1")
+	h.tell(s)
+	h.make = qos.NewMetered
+	h.restart()
+	h.settle()
+	if !policed() {
+		t.Error("the limit goes before the switch has said whether it has meters")
+	}
+	h.w.MaxMeters["br-int"] = 0
+	h.tell(s)
+	if !policed() || strings.Contains(strings.Join(h.text(), "\n"), "meter") {
+		t.Errorf("on a switch without meters:\n%s", strings.Join(h.text(), "\n"))
+	}
+	h.count()
+	if policed() {
+		t.Error("the limit of before stays beside the meter")
+	}
+	h.restart()
+	h.settle()
+	if policed() {
+		t.Error("after a restart there is another limit until the switch has said whether it has meters")
 	}
 }

@@ -25,7 +25,7 @@ var errNoDatabase = errors.New("the server cannot reach its database")
 // read that nobody answers.
 const aliveTimeout = 10 * time.Second
 
-// register asks whether a server is alive, finds out its object versions and listens to the topics of exactly these.
+// register asks whether a server is alive, finds out its object versions and listens to their topics.
 func (r *Runner) register(ctx context.Context, e effect.Register) effect.Event {
 	var out effect.Registered
 	out.Err = r.try("registering", func() (err error) {
@@ -42,7 +42,7 @@ func (r *Runner) register(ctx context.Context, e effect.Register) effect.Event {
 		if err != nil {
 			return err
 		}
-		topics := append(neutron.Topics(versions, e.L2Population, e.Kinds...), e.Topics...)
+		topics := append(neutron.PossibleTopics(releases, versions, e.L2Population, e.Kinds...), e.Topics...)
 		if err := r.cfg.Broker.Serve(ctx, messaging.Service{Topics: topics, Handler: r.cfg.Handler}); err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ package messaging
 import (
 	"encoding/binary"
 	"fmt"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 )
@@ -34,6 +35,8 @@ func (a *memArgs) table() amqp.Table {
 			t[name] = int64(in.longlong())
 		case 'I':
 			t[name] = int32(in.long())
+		case 'T':
+			t[name] = time.Unix(int64(in.longlong()), 0)
 		case 'F':
 			t[name] = in.table()
 		default:

@@ -66,7 +66,7 @@ func (cfg *Config) fill() error {
 			return fmt.Errorf("transport URL: %w", err)
 		}
 	}
-	if err := cfg.Rabbit.validate(); err != nil {
+	if err := cfg.Rabbit.Validate(); err != nil {
 		return err
 	}
 	if cfg.Rabbit.RetryInterval <= 0 {

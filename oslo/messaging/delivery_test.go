@@ -342,9 +342,17 @@ func TestStream(t *testing.T) {
 				t.Errorf("private queue bound to %v", p.bound)
 			}
 		})
-		if at := offset(); at != "last" {
+		if at := offset(); at != "next" {
 			t.Errorf("begins at %v", at)
 		}
+		began := time.Now()
+		time.Sleep(time.Hour)
+		b.cut()
+		time.Sleep(2 * time.Second)
+		if at, ok := offset().(time.Time); !ok || at.Before(began.Add(-2*time.Minute)) || at.After(began.Add(-30*time.Second)) {
+			t.Errorf("goes on at %v on a second connection before any message, the first one was at %v", at, began)
+		}
+		c.wantEvents("Connected", "Disconnected", "Connected")
 		put := func(at int64) {
 			b.put("t_fanout", "t_fanout", "", amqp.Table{"x-stream-offset": at}, rawRequest(t, fmt.Sprint("id", at), fmt.Sprint("m", at), "", ""))
 		}
@@ -358,7 +366,6 @@ func TestStream(t *testing.T) {
 		if got := c.methods(); len(got) != 3 {
 			t.Errorf("an offset that was read is read again: %q", got)
 		}
-		c.wantEvents("Connected")
 		put(10)
 		c.wantEvents("Gap the stream no longer had the messages from 8 to 9")
 		b.do(func() { b.queues["t_fanout"].waiting = nil })
@@ -371,7 +378,7 @@ func TestStream(t *testing.T) {
 		b.do(func() { delete(b.queues, "t_fanout") })
 		b.cut()
 		time.Sleep(2 * time.Second)
-		if at := offset(); at != "last" {
+		if at := offset(); at != "next" {
 			t.Errorf("after a loss it begins at %v", at)
 		}
 		c.wantEvents("Disconnected", "Gap the queue was lost", "Connected")

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"sync/atomic"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 )
@@ -29,10 +30,27 @@ type feed struct {
 	made   bool   // it has existed with all its bindings: losing it loses messages
 	gap    string // why messages were missed, until that is reported
 	offset atomic.Int64
+	since  time.Time // when a stream was first consumed of which nothing has come
 }
 
 // own tells whether nobody but us consumes the queue.
 func (f *feed) own() bool { return f.kind == feedReplies || f.kind == feedPrivate }
+
+// clocks is how far the broker's clock may be from ours.
+const clocks = time.Minute
+
+// position returns where a stream is read from: after the last message that was read. If there was none, from now on: what was sent before may be undone since,
+// and whoever serves asks for everything that there is. On a later connection it is the time of the first one, and the broker's clock may be behind.
+func (f *feed) position(now time.Time) any {
+	switch seen := f.offset.Load(); {
+	case seen >= 0:
+		return seen + 1
+	case f.made && !f.since.IsZero():
+		return f.since.Add(-clocks)
+	}
+	f.since = now
+	return "next"
+}
 
 // reader is a feed being consumed on one connection.
 type reader struct {
@@ -213,6 +231,7 @@ func (s *session) checkLoss(f *feed, binds []binding) error {
 	if refused(err, amqp.NotFound) {
 		f.gap = "the queue was lost"
 		f.offset.Store(-1)
+		f.since = time.Time{}
 		return nil
 	}
 	if err != nil || !f.queue.durable {
@@ -339,10 +358,7 @@ func (s *session) consume(r *reader) error {
 	}
 	args := s.c.layout.consumeArgs()
 	if r.feed.kind == feedStream {
-		args = amqp.Table{"x-stream-offset": "last"}
-		if seen := r.feed.offset.Load(); seen >= 0 {
-			args["x-stream-offset"] = seen + 1
-		}
+		args = amqp.Table{"x-stream-offset": r.feed.position(time.Now())}
 	}
 	s.intake.admit(r.tag, bytes)
 	if r.deliveries, err = ch.Consume(r.feed.queue.name, r.tag, false, false, false, false, args); err != nil {

@@ -149,6 +149,38 @@ func TestTransientQuorumAndStreams(t *testing.T) {
 	eventually(t, 10*time.Second, "message from the new stream", func() bool { return strings.HasSuffix(got.String(), "after") })
 }
 
+// TestStreamsBeginNow: who begins to serve does not get what was sent before, and gets what is sent while its connection is away, although nothing has come before.
+func TestStreamsBeginNow(t *testing.T) {
+	noLeaks(t)
+	ctx := within(t, 60*time.Second)
+	p := newProxy(t, shared.Addr())
+	query := withQuery(t, "exchange-now", "rabbit_transient_quorum_queue=true&rabbit_stream_fanout=true&rabbit_qos_prefetch_count=5&rabbit_quorum_queue=true")
+	var first, second listener
+	before, _ := open(t, shared, "streamer", "hv1", query)
+	serve(t, before, messaging.Service{Topics: []string{"now"}, Handler: first.handle})
+	sender, _ := open(t, shared, "sender", "s1", query)
+	cast := func(method string) {
+		t.Helper()
+		if err := sender.Cast(ctx, messaging.Target{Topic: "now", Fanout: true}, method, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cast("old")
+	eventually(t, 10*time.Second, "message", func() bool { return first.String() != "" })
+	agent, log := open(t, shared, "streamer", "hv2", query, p.through)
+	serve(t, agent, messaging.Service{Topics: []string{"now"}, Handler: second.handle})
+	time.Sleep(time.Second)
+	if got := second.String(); got != "" {
+		t.Errorf("what was sent before has come: %q", got)
+	}
+	p.refuse(true)
+	p.cut()
+	eventually(t, 5*time.Second, "disconnect noticed", func() bool { return count[messaging.Disconnected](log) == 1 })
+	cast("while-away")
+	p.refuse(false)
+	eventually(t, 10*time.Second, "message from the outage", func() bool { return strings.HasSuffix(second.String(), "while-away") })
+}
+
 // TestQueueManagerNames: stable names, also over a leftover of the same name with other arguments.
 func TestQueueManagerNames(t *testing.T) {
 	noLeaks(t)

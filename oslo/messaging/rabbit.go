@@ -164,8 +164,8 @@ func (r *Rabbit) Set(name, value string) error {
 // badValue does not quote the value: it may come from a URL that holds a password.
 func badValue(name, want string) error { return fmt.Errorf("option %s is not %s", name, want) }
 
-// validate finds combinations that oslo.messaging refuses too, and what this package cannot do.
-func (r *Rabbit) validate() error {
+// Validate finds combinations that oslo.messaging refuses too, and what this package cannot do: [Open] refuses them. The error begins with the name of an option.
+func (r *Rabbit) Validate() error {
 	switch {
 	case r.HAQueues && (r.QuorumQueue || r.TransientQuorumQueue):
 		return errors.New("rabbit_ha_queues excludes rabbit_quorum_queue and rabbit_transient_quorum_queue: a queue is mirrored or quorum, not both")

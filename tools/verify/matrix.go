@@ -14,23 +14,26 @@ const (
 	matrixFile = "docs/reference/releases.md"
 )
 
-// crossing is a cell of the matrix: the Debian suites of Neutron, RabbitMQ and Open vSwitch, of which those that are empty are of Neutron's.
-type crossing struct{ number, neutron, broker, vswitch string }
+// crossing is a cell of the matrix: the Debian suites of Neutron, RabbitMQ and Open vSwitch, of which those that are empty are of Neutron's, and what is set
+// for queues.
+type crossing struct{ number, neutron, broker, vswitch, queues string }
 
 // crossings are the cells, in the order in which they run: whole releases first.
 func crossings() []crossing {
 	return []crossing{
-		{"21", "bookworm", "", ""}, {"26", "trixie", "", ""}, {"28", "forky", "", ""}, {"29", "sid", "", ""}, {"17", "bullseye", "", ""},
+		{"21", "bookworm", "", "", ""}, {"26", "trixie", "", "", ""}, {"28", "forky", "", "", ""}, {"29", "sid", "", "", ""}, {"17", "bullseye", "", "", ""},
 		// What an upgrade passes through: the server first, broker and switch later, and the other way round.
-		{"29", "sid", "bookworm", "bookworm"}, {"29", "sid", "bookworm", "bullseye"}, {"21", "bookworm", "trixie", "trixie"},
-		{"21", "bookworm", "sid", "sid"}, {"17", "bullseye", "trixie", "trixie"},
+		{"29", "sid", "bookworm", "bookworm", ""}, {"29", "sid", "bookworm", "bullseye", ""}, {"21", "bookworm", "trixie", "trixie", ""},
+		{"21", "bookworm", "sid", "sid", ""}, {"17", "bullseye", "trixie", "trixie", ""},
+		// What kolla sets, on a RabbitMQ 4.3 as upstream's is by default.
+		{"29", "sid", "", "", "kolla,denied"},
 	}
 }
 
 // name is that of the cell in which a test runs on the crossing.
 func (c crossing) name(test string) string {
 	name := test + "-" + c.number
-	for _, part := range [][2]string{{"broker", c.broker}, {"switch", c.vswitch}} {
+	for _, part := range [][2]string{{"broker", c.broker}, {"switch", c.vswitch}, {"queues", strings.ReplaceAll(c.queues, ",", "-")}} {
 		if part[1] != "" {
 			name += "-" + part[0] + "-" + part[1]
 		}
@@ -41,7 +44,7 @@ func (c crossing) name(test string) string {
 // command runs a test on the crossing.
 func (c crossing) command(test string) string {
 	command := "make --no-print-directory e2e-" + test + " RELEASE=" + c.number
-	for _, part := range [][2]string{{"BROKER", c.broker}, {"SWITCH", c.vswitch}} {
+	for _, part := range [][2]string{{"BROKER", c.broker}, {"SWITCH", c.vswitch}, {"QUEUES", c.queues}} {
 		if part[1] != "" {
 			command += " " + part[0] + "=" + part[1]
 		}
@@ -104,9 +107,9 @@ func stepFigures(least string) []figure {
 	}
 }
 
-// allCells are the items of the matrix: the smoke test on every crossing, then hand-overs.
+// allCells are the items of the matrix: the smoke test on every crossing, then hand-overs and migrations.
 func allCells() []item {
-	return slices.Concat(smokeCells(), handoverCells())
+	return slices.Concat(smokeCells(), handoverCells(), migrateCells())
 }
 
 func smokeCells() []item {
@@ -151,8 +154,10 @@ func matrixPages(b *book) (map[string]string, error) {
 	for _, c := range crossings() {
 		p.WriteString(b.matrixRow(c))
 	}
-	p.WriteString("\n–: not run, or not reached. MariaDB is Debian 12's in all of them. Debian has no Neutron 18 to 20, 22 to 25 and 27, and its RabbitMQ 4.3 permits transient queues, which upstream's denies.\n")
-	p.WriteString(b.handoverPage())
+	p.WriteString("\n–: not run, or not reached. MariaDB is Debian 12's in all of them. Debian has no Neutron 18 to 20, 22 to 25 and 27, and its RabbitMQ 4.3 permits transient queues, which upstream's denies.\n" +
+		"kolla: `rabbit_quorum_queue`, `rabbit_transient_quorum_queue`, `rabbit_stream_fanout`, `rabbit_qos_prefetch_count = 1` and `use_queue_manager` on server and agents; denied: RabbitMQ denies transient queues.\n" +
+		"Open vSwitch before 3.0 has no flow monitor for OpenFlow 1.4, by which `ovs-ofctl` watches flows in four steps: there these steps fail before they begin.\n")
+	p.WriteString(b.handoverPage() + b.migratePage())
 	var why []string
 	for _, it := range b.items {
 		if r := b.results[it.name]; r != nil && r.Verdict != passed {
@@ -180,7 +185,11 @@ func (b *book) matrixRow(c crossing) string {
 	if r != nil && r.Figures["neutron"] != "" {
 		number = r.Figures["neutron"]
 	}
-	row := fmt.Sprintf("| %s (%s) | %s | %s |", number, c.neutron, version("rabbitmq", c.broker), version("openvswitch", c.vswitch))
+	broker := version("rabbitmq", c.broker)
+	if c.queues != "" {
+		broker += ", " + strings.ReplaceAll(c.queues, ",", ", ")
+	}
+	row := fmt.Sprintf("| %s (%s) | %s | %s |", number, c.neutron, broker, version("openvswitch", c.vswitch))
 	if r == nil {
 		return row + strings.Repeat(" – |", len(checks())+3) + " not run |\n"
 	}

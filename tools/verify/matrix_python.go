@@ -9,7 +9,7 @@ import (
 
 // handovers are the releases whose Python agent hands its hosts to Patchbay and gets them back.
 func handovers() []crossing {
-	return []crossing{{number: "29", neutron: "sid"}, {number: "28", neutron: "forky"}, {number: "26", neutron: "trixie"}}
+	return []crossing{{number: "29", neutron: "sid"}, {number: "28", neutron: "forky"}, {number: "26", neutron: "trixie"}, {number: "21", neutron: "bookworm"}}
 }
 
 func handoverCells() []item {
@@ -63,4 +63,50 @@ func stated(r *result) string {
 		return "**" + r.Verdict + "**"
 	}
 	return r.Verdict
+}
+
+// migrated are the releases with live migrations.
+func migrated() []crossing { return []crossing{{number: "29", neutron: "sid"}} }
+
+func migrateCells() []item {
+	figures := partFigures()
+	for _, kind := range []string{"vxlan", "vlan"} {
+		line := "^" + kind + `: outage of \d+ peers' views, median and longest: `
+		figures = append(figures,
+			figure{name: kind + "-python-median", pattern: line + `Python agent (\d+) and`}, figure{name: kind + "-python-longest", pattern: line + `Python agent \d+ and (\d+) ms`},
+			figure{name: kind + "-median", pattern: line + `.*Patchbay (\d+) and`}, figure{name: kind + "-longest", pattern: line + `.*Patchbay \d+ and (\d+) ms`})
+	}
+	var items []item
+	for _, c := range migrated() {
+		items = append(items, c.item("migrate", []string{"e2e/migrate_test.go"}, figures,
+			claim{text: "live migrations beside the Python agent", wanted: "not longer", show: "{vxlan-longest} ms, {vxlan-python-longest} ms with the Python agent"}))
+	}
+	return items
+}
+
+// migratePage is the part about live migrations.
+func (b *book) migratePage() string {
+	var p strings.Builder
+	p.WriteString("\n## Live migration\n\n" +
+		"A VM stops on one host and goes on on the other at once, with QEMU's announcements (RARP). Its port has an inactive binding and an interface there, as Nova has it; the binding is activated when the VM stops.\n" +
+		"A peer on each host asks every 5 ms. The outage is the longest time from an answered question to the next: median and longest of all migrations and peers, both agents in one run: `make e2e-migrate RELEASE=29`.\n\n" +
+		"| Python agent and server | network | Python agent: median, longest | Patchbay: median, longest | commit, date | |\n|---|---|---|---|---|---|\n")
+	for _, c := range migrated() {
+		r := b.results[c.name("migrate")]
+		for _, kind := range []string{"vxlan", "vlan"} {
+			if r == nil {
+				fmt.Fprintf(&p, "| %s (%s) | %s |%s not run |\n", c.number, c.neutron, kind, strings.Repeat(" – |", 3))
+				continue
+			}
+			f := func(name string) string {
+				if v := r.Figures[kind+"-"+name]; v != "" {
+					return v + " ms"
+				}
+				return "–"
+			}
+			fmt.Fprintf(&p, "| %s (%s) | %s | %s, %s | %s, %s | %s, %s | %s |\n", r.Figures["neutron"], c.neutron, kind, f("python-median"), f("python-longest"), f("median"), f("longest"),
+				r.Commit, r.Date.Format("2006-01-02"), stated(r))
+		}
+	}
+	return p.String()
 }

@@ -85,11 +85,19 @@ Patchbay beside the Python agent  0.0      0          0        0                
 9 steps, 0 failed, 257 s with the lab's start
 `
 
+// migrateOutput is what `make e2e-migrate` prints in the end.
+const migrateOutput = `vxlan: outage of 8 peers' views, median and longest: Python agent 1500 and 2900 ms, Patchbay 90 and 140 ms
+vlan: outage of 8 peers' views, median and longest: Python agent 12 and 80 ms, Patchbay 11 and 60 ms
+`
+
 func TestPythonCells(t *testing.T) {
 	b := &book{items: allCells(), results: map[string]*result{}}
 	for _, it := range b.items {
-		if it.name == "handover-28" {
+		switch it.name {
+		case "handover-28":
 			b.results[it.name] = &result{outcome: it.judge(handoverOutput, nil)}
+		case "migrate-29":
+			b.results[it.name] = &result{outcome: it.judge(migrateOutput, nil)}
 		}
 	}
 	pages, err := matrixPages(b)
@@ -98,9 +106,13 @@ func TestPythonCells(t *testing.T) {
 	}
 	for _, want := range []string{
 		"| 2:28.0.1-2 (forky) | 4 | 6,000 | 1 | 0 | 88 of 562 | 62 of 764 flows and rows |", "| 29 (sid) | – |",
+		"| vxlan | 1500 ms, 2900 ms | 90 ms, 140 ms |", "| vlan | 12 ms, 80 ms | 11 ms, 60 ms |",
 	} {
 		if !strings.Contains(pages[matrixFile], want) {
 			t.Errorf("the page lacks %q:\n%s", want, pages[matrixFile])
 		}
+	}
+	if c := crossings()[10]; c.command("smoke") != "make --no-print-directory e2e-smoke RELEASE=29 QUEUES=kolla,denied" || c.name("smoke") != "smoke-29-queues-kolla-denied" {
+		t.Errorf("%s: %s", c.name("smoke"), c.command("smoke"))
 	}
 }
