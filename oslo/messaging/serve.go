@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -288,30 +289,59 @@ func (g *goneQueues) add(name string) {
 // RemoveLeftovers deletes the queues "<topic>.<server>" that an oslo.messaging server of that name has left behind and that
 // nobody consumes any more, and tells which it found. The Python library makes them without an expiry: after a takeover
 // from a Python agent on the same host they collect a copy of every directed message for ever.
+//
+// The first topic must be one that every such server has served. The others are looked for only if its queue is there, and
+// it is deleted last: each question about a queue that is not there costs the broker a channel.
 func (c *Client) RemoveLeftovers(ctx context.Context, topics []string, server string) ([]string, error) {
 	s, err := c.session(ctx, false)
 	if err != nil {
 		return nil, c.explain(err)
 	}
+	if len(topics) == 0 {
+		return nil, nil
+	}
+	if there, err := s.leftover(topics[0] + "." + server); !there || err != nil {
+		return nil, err
+	}
 	var removed []string
-	for _, topic := range topics {
+	for _, topic := range append(slices.Clone(topics[1:]), topics[0]) {
 		name := topic + "." + server
-		err := s.declaring(func(ch *amqp.Channel) error {
-			q, err := ch.QueueDeclarePassive(name, false, false, false, false, nil)
-			if err != nil || q.Consumers > 0 {
-				return err
-			}
-			// Quorum queues cannot be deleted "if unused"; asking would cost the connection.
-			_, err = ch.QueueDelete(name, !c.cfg.Rabbit.QuorumQueue, false, false)
-			if err == nil {
-				removed = append(removed, name)
-			}
-			return err
-		})
-		// Not there, or consumed again meanwhile: both are fine.
-		if err != nil && !refused(err, amqp.NotFound) && !refused(err, amqp.PreconditionFailed) {
-			return removed, fmt.Errorf("removing %s: %w", name, err)
+		there, err := s.leftover(name)
+		if there {
+			there, err = s.removeQueue(name)
+		}
+		if err != nil {
+			return removed, err
+		}
+		if there {
+			removed = append(removed, name)
 		}
 	}
 	return removed, nil
+}
+
+// leftover says whether there is a queue that nobody consumes.
+func (s *session) leftover(name string) (there bool, err error) {
+	err = s.declaring(func(ch *amqp.Channel) error {
+		q, err := ch.QueueDeclarePassive(name, false, false, false, false, nil)
+		there = err == nil && q.Consumers == 0
+		return err
+	})
+	if err != nil && !refused(err, amqp.NotFound) {
+		return false, fmt.Errorf("looking for queue %s: %w", name, err)
+	}
+	return there, nil
+}
+
+// removeQueue deletes a queue unless somebody consumes it again.
+func (s *session) removeQueue(name string) (removed bool, err error) {
+	err = s.declaring(func(ch *amqp.Channel) error {
+		// Quorum queues cannot be deleted "if unused"; asking would cost the connection.
+		_, err := ch.QueueDelete(name, !s.c.cfg.Rabbit.QuorumQueue, false, false)
+		return err
+	})
+	if err != nil && !refused(err, amqp.PreconditionFailed) {
+		return false, fmt.Errorf("removing %s: %w", name, err)
+	}
+	return err == nil, nil
 }
