@@ -86,7 +86,6 @@ func (c *Client) Serve(ctx context.Context, svc Service) error {
 func (c *Client) serve(r *reader) {
 	timer := time.NewTimer(ackDelay)
 	defer timer.Stop()
-	var last amqp.Delivery
 	unacked := 0
 	for {
 		select {
@@ -97,7 +96,6 @@ func (c *Client) serve(r *reader) {
 			if !c.take(r, d) {
 				continue
 			}
-			last = d
 			if unacked++; unacked == 1 {
 				timer.Reset(ackDelay)
 			}
@@ -109,8 +107,8 @@ func (c *Client) serve(r *reader) {
 				continue
 			}
 		}
-		_ = last.Ack(true) // fails only with the channel
-		last, unacked = amqp.Delivery{}, 0
+		r.debts.pay()
+		unacked = 0
 	}
 }
 
@@ -125,12 +123,12 @@ func (c *Client) take(r *reader, d amqp.Delivery) (owed bool) {
 		}
 	}()
 	if !r.serves(c, d) {
-		_ = d.Ack(false) // the key of the binding matches what is for other programs of this host, too
+		r.ack(d) // the key of the binding matches what is for other programs of this host, too
 		return false
 	}
 	w, err := c.received(r, d, c.cfg.MaxBacklog)
 	if r.feed.kind == feedStream && !c.takeOffset(r.feed, d) {
-		_ = d.Ack(false)
+		r.ack(d)
 		return false
 	}
 	if err != nil || w.method == "" {
@@ -138,6 +136,7 @@ func (c *Client) take(r *reader, d amqp.Delivery) (owed bool) {
 			err = errors.New("the message names no method")
 		}
 		_ = d.Reject(false)
+		r.debts.settle(d.DeliveryTag)
 		c.emit(Dropped{d.Exchange, d.RoutingKey, err})
 		return false
 	}
@@ -145,7 +144,7 @@ func (c *Client) take(r *reader, d amqp.Delivery) (owed bool) {
 		return false // not acknowledged; the queue is about to be deleted
 	}
 	if !c.seen.first(w.uniqueID) {
-		_ = d.Ack(false)
+		r.ack(d)
 		return false
 	}
 	select {
@@ -171,12 +170,20 @@ func (c *Client) handle(r *reader, m *Message, d amqp.Delivery, together bool) {
 	handler := c.service.Handler
 	c.mu.Unlock()
 	result, err := handler(c.handling, m)
-	if !together {
-		_ = d.Ack(false) // fails when the connection has changed; the repetition is suppressed
+	if together {
+		r.debts.owe(d.DeliveryTag)
+	} else {
+		r.ack(d)
 	}
 	if m.Call {
 		c.reply(m, result, err)
 	}
+}
+
+// ack acknowledges one delivery at once. It fails when the connection has changed; the repetition is suppressed.
+func (r *reader) ack(d amqp.Delivery) {
+	_ = d.Ack(false)
+	r.debts.settle(d.DeliveryTag)
 }
 
 // takeOffset follows the position in a stream. Offsets have no holes: a jump means that the broker has dropped messages
@@ -321,8 +328,8 @@ func (c *Client) RemoveLeftovers(ctx context.Context, topics []string, server st
 }
 
 // leftover says whether there is a queue that nobody consumes.
-func (s *session) leftover(name string) (there bool, err error) {
-	err = s.declaring(func(ch *amqp.Channel) error {
+func (c *channels) leftover(name string) (there bool, err error) {
+	err = c.asking(func(ch *amqp.Channel) error {
 		q, err := ch.QueueDeclarePassive(name, false, false, false, false, nil)
 		there = err == nil && q.Consumers == 0
 		return err
