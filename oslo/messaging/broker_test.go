@@ -198,6 +198,10 @@ func (c *memConn) serve() {
 		payload = payload[:len(payload)-1]
 		switch head[0] {
 		case 1:
+			if p := c.publish[channel]; p != nil {
+				c.b.do(func() { c.b.said = append(c.b.said, "UNEXPECTED_FRAME") })
+				return
+			}
 			a := &memArgs{payload}
 			if !c.handle(channel, a.short(), a.short(), a) {
 				return
@@ -206,11 +210,13 @@ func (c *memConn) serve() {
 			p := c.publish[channel]
 			p.header, p.size = payload, binary.BigEndian.Uint64(payload[4:])
 			if p.size == 0 {
+				delete(c.publish, channel)
 				c.published(channel, p)
 			}
 		case 3:
 			p := c.publish[channel]
 			if p.body = append(p.body, payload...); uint64(len(p.body)) == p.size {
+				delete(c.publish, channel)
 				c.published(channel, p)
 			}
 		}

@@ -22,6 +22,7 @@ type mainChannel struct {
 	ch       *amqp.Channel
 	debts    *debts
 	prefetch int                // that was asked for last
+	sending  sync.Mutex         // a message is several frames, and the library keeps only other messages and acknowledgements out of them
 	settled  chan chan struct{} // asks that all returns received so far be recorded
 	done     chan struct{}
 
@@ -130,8 +131,11 @@ func (c *channels) end(ch *amqp.Channel) {
 	}
 	defer c.answering()()
 	c.mainMu.Lock()
-	if c.main != nil && c.main.ch == ch {
+	m := c.main
+	if m != nil && m.ch == ch {
 		c.main = nil // it is not the broker that closes it
+		m.sending.Lock()
+		defer m.sending.Unlock()
 	}
 	c.mainMu.Unlock()
 	_ = ch.Close()
@@ -156,7 +160,9 @@ func (c *channels) declaring(f func(*amqp.Channel) error) error {
 		if err != nil {
 			return err
 		}
+		m.sending.Lock()
 		err = f(m.ch)
+		m.sending.Unlock()
 		if refusal := (*amqp.Error)(nil); !errors.As(err, &refusal) {
 			return err
 		}

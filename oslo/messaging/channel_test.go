@@ -6,6 +6,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -180,5 +182,39 @@ func TestRefusedAgainAndAgain(t *testing.T) {
 		}
 		c.close()
 		server.close()
+	})
+}
+
+// TestMessagesBesideDeclarations: no declaration gets between the frames of a message.
+func TestMessagesBesideDeclarations(t *testing.T) {
+	inMemory(t, func(t *testing.T, b *memBroker) {
+		c := b.client(t, "hv1", nil)
+		c.serve(Service{Topics: []string{"t"}})
+		args := map[string]any{"long": strings.Repeat("x", 300_000)} // three frames
+		done := make(chan struct{})
+		var sent sync.WaitGroup
+		for range 8 {
+			sent.Go(func() {
+				for {
+					select {
+					case <-done:
+						return
+					default:
+						if err := c.Cast(context.Background(), Target{Topic: "t"}, "m", args); err != nil {
+							t.Error(err)
+							return
+						}
+					}
+				}
+			})
+		}
+		for i := range 50 {
+			c.serve(Service{Topics: []string{"t", fmt.Sprint("u", i)}})
+		}
+		close(done)
+		sent.Wait()
+		b.wantSaid(t, "UNEXPECTED_FRAME", 0)
+		c.wantEvents("Connected")
+		c.close()
 	})
 }

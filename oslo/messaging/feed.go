@@ -325,6 +325,8 @@ func (s *session) consume(r *reader) error {
 		return err
 	}
 	defer s.answering()()
+	m.sending.Lock()
+	defer m.sending.Unlock()
 	s.c.mu.Lock()
 	handlers := cap(s.c.handlers)
 	s.c.mu.Unlock()

@@ -52,6 +52,8 @@ func (s *session) post(ctx context.Context, m *outgoing) (*mainChannel, *amqp.De
 		}
 		msg.Headers = amqp.Table{"compression": headerGzip}
 	}
+	p.sending.Lock()
+	defer p.sending.Unlock()
 	dc, err := p.ch.PublishWithDeferredConfirm(m.exchange.name, m.key, m.mandatory, false, msg)
 	if err != nil {
 		return nil, nil, fmt.Errorf("publishing: %w", err)
