@@ -59,7 +59,7 @@ all hosts have, changed 100 times). The same --seed draws the same changes of th
 	f.Float64Var(&cfg.StartRate, "start-rate", 100, "agents started a second")
 	f.Float64Var(&cfg.Rate, "rate", 5, "messages of the server to all agents a second, to which changes lead")
 	f.DurationVar(&cfg.For, "for", time.Minute, "how long changes happen")
-	f.DurationVar(&cfg.Idle, "idle", 10*time.Second, "how long agents are measured at rest, after the start")
+	f.DurationVar(&cfg.Idle, "idle", 30*time.Second, "how long agents are measured at rest, after the start: 30 s have one state report of each")
 	f.DurationVar(&cfg.Settle, "settle", 3*time.Minute, "how long agents may take to be in sync")
 	f.Uint64Var(&cfg.Seed, "seed", 1, "what the changes are drawn from")
 	f.StringSliceVar(&cfg.Events, "events", fleet.DefaultEvents(), "kinds of changes")

@@ -47,7 +47,7 @@ func (r *Runner) register(ctx context.Context, e effect.Register) effect.Event {
 			return err
 		}
 		// A Python agent leaves a queue behind for every topic it ever listened to, ours or not. Not worth failing for: they
-		// only take up room on the broker.
+		// only take up room on the broker. Every Python agent has the first topic, whatever its release and options.
 		theirs := neutron.Topics(versions, true, slices.Collect(maps.Keys(versions))...)
 		removed, _ := r.cfg.Broker.RemoveLeftovers(ctx, theirs, r.cfg.Host)
 		out.Releases, out.Versions, out.Removed = releases, versions, removed

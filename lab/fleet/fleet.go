@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"os"
@@ -116,6 +117,27 @@ func (c *Config) fill() error {
 // counts are what the agents' broker clients and logs see.
 type counts struct {
 	calls, failed, deliveries, warnings, errors atomic.Int64
+
+	mu sync.Mutex
+	by map[string]int // calls of each method
+}
+
+// called counts a call.
+func (c *counts) called(method string) {
+	c.calls.Add(1)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.by == nil {
+		c.by = map[string]int{}
+	}
+	c.by[method]++
+}
+
+// methods are the calls of each method so far.
+func (c *counts) methods() map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.by)
 }
 
 // project has a network, and hosts with ports in it.

@@ -63,6 +63,8 @@ type Start struct {
 	GoroutinesPerAgent float64 `json:"goroutines_per_agent"`
 	Bindings           float64 `json:"bindings_per_agent"`
 	Channels           float64 `json:"channels_per_agent"`
+	// Methods are the calls of each method, of all agents.
+	Methods map[string]int `json:"calls_by_method"`
 }
 
 // Rest is what agents cost that have nothing to do.

@@ -72,6 +72,7 @@ type memConn struct {
 	b         *memBroker
 	conn      net.Conn
 	out       chan []byte       // written by a goroutine: a pipe has no buffer
+	open      map[uint16]bool   // channels
 	tags      map[uint16]uint64 // delivery tags
 	confirms  map[uint16]uint64 // publications so far on a channel in confirm mode
 	publish   map[uint16]*memPublish
@@ -110,7 +111,7 @@ func (b *memBroker) dial(context.Context, string, string) (net.Conn, error) {
 		return nil, &net.OpError{Op: "dial", Err: errors.New("refused")}
 	}
 	here, there := net.Pipe()
-	c := &memConn{b: b, conn: here, out: make(chan []byte, 4096), tags: map[uint16]uint64{}, confirms: map[uint16]uint64{}, publish: map[uint16]*memPublish{}}
+	c := &memConn{b: b, conn: here, out: make(chan []byte, 4096), open: map[uint16]bool{}, tags: map[uint16]uint64{}, confirms: map[uint16]uint64{}, publish: map[uint16]*memPublish{}}
 	b.conns = append(b.conns, c)
 	go c.serve()
 	return there, nil
@@ -197,6 +198,10 @@ func (c *memConn) serve() {
 		payload = payload[:len(payload)-1]
 		switch head[0] {
 		case 1:
+			if p := c.publish[channel]; p != nil {
+				c.b.do(func() { c.b.said = append(c.b.said, "UNEXPECTED_FRAME") })
+				return
+			}
 			a := &memArgs{payload}
 			if !c.handle(channel, a.short(), a.short(), a) {
 				return
@@ -205,11 +210,13 @@ func (c *memConn) serve() {
 			p := c.publish[channel]
 			p.header, p.size = payload, binary.BigEndian.Uint64(payload[4:])
 			if p.size == 0 {
+				delete(c.publish, channel)
 				c.published(channel, p)
 			}
 		case 3:
 			p := c.publish[channel]
 			if p.body = append(p.body, payload...); uint64(len(p.body)) == p.size {
+				delete(c.publish, channel)
 				c.published(channel, p)
 			}
 		}
@@ -253,8 +260,11 @@ func (c *memConn) asked(channel, class, method uint16, what string) (refused boo
 	if len(list) == 0 {
 		return false
 	}
-	c.b.refuse[what] = list[1:]
 	r := list[0]
+	// A client that is refused a declaration on its main channel, the one with confirmations, asks again on another one.
+	if _, main := c.confirms[channel]; !main || class == 60 || r.code == 0 {
+		c.b.refuse[what] = list[1:]
+	}
 	if r.code == 0 {
 		_ = c.conn.Close()
 		return true
@@ -265,6 +275,8 @@ func (c *memConn) asked(channel, class, method uint16, what string) (refused boo
 
 func (c *memConn) fail(channel, class, method uint16, r refuse) {
 	delete(c.confirms, channel)
+	c.endConsumers(channel)
+	delete(c.open, channel)
 	c.method(channel, 20, 40, r.code, r.text, class, method)
 }
 
@@ -291,9 +303,14 @@ func (c *memConn) handle(channel, class, method uint16, a *memArgs) bool {
 		b.said = append(b.said, "connection.close")
 		c.method(0, 10, 51)
 	case [2]uint16{20, 10}:
+		b.said = append(b.said, "channel.open")
+		c.open[channel] = true
+		delete(c.tags, channel)
+		delete(c.confirms, channel)
 		c.method(channel, 20, 11, uint32(0))
 	case [2]uint16{20, 40}:
 		c.endConsumers(channel)
+		delete(c.open, channel)
 		c.method(channel, 20, 41)
 	case [2]uint16{40, 10}:
 		c.declareExchange(channel, a)
@@ -539,11 +556,12 @@ func (c *memConn) consume(channel uint16, a *memArgs) {
 }
 
 func (c *memConn) endConsumers(channel uint16) {
-	for _, k := range c.consumers {
+	c.consumers = slices.DeleteFunc(c.consumers, func(k *memConsumer) bool {
 		if k.channel == channel {
 			c.b.drop(k)
 		}
-	}
+		return k.channel == channel
+	})
 }
 
 // deliver hands out what waits, in turn.

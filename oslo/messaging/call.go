@@ -146,7 +146,7 @@ func (c *Client) exchange(ctx context.Context, m *outgoing, replies chan *wire) 
 				continue
 			}
 		}
-		lost := s.isDead()
+		lost := s.isDead() || err == nil && p.ch.IsClosed()
 		if err := c.afterFailure(ctx, s, err); err != nil {
 			return nil, err
 		}
@@ -229,7 +229,6 @@ const ackDelay = 100 * time.Millisecond
 func (c *Client) readReplies(r *reader) {
 	timer := time.NewTimer(ackDelay)
 	defer timer.Stop()
-	var last amqp.Delivery
 	unacked := 0
 	for {
 		select {
@@ -238,7 +237,7 @@ func (c *Client) readReplies(r *reader) {
 				return // the channel is gone, and our debts with it
 			}
 			c.takeReply(r, d)
-			last = d
+			r.debts.owe(d.DeliveryTag)
 			if unacked++; unacked == 1 {
 				timer.Reset(ackDelay)
 			}
@@ -250,8 +249,8 @@ func (c *Client) readReplies(r *reader) {
 				continue
 			}
 		}
-		_ = last.Ack(true) // fails only with the channel
-		last, unacked = amqp.Delivery{}, 0
+		r.debts.pay()
+		unacked = 0
 	}
 }
 

@@ -129,7 +129,7 @@ func TestQueueThatCannotBeConsumed(t *testing.T) {
 		b.do(func() { b.refuse["queue.declare "+name] = []refuse{{amqp.NotFound, "electing"}} })
 		c.serve(Service{Topics: []string{"t"}})
 		c.wantEvents("Connected")
-		b.wantSaid(t, "queue.declare "+name, 2)
+		b.wantSaid(t, "queue.declare "+name, 3) // the first time on the main channel
 		c.close()
 	})
 	// An internal error costs the connection, and time.

@@ -56,16 +56,16 @@ func (s *session) declareExchange(e exchange) error {
 	return nil
 }
 
-func (s *session) learnExchange(e exchange) {
-	s.pubMu.Lock()
-	s.declared[e.name] = true
-	s.pubMu.Unlock()
+func (c *channels) learnExchange(e exchange) {
+	c.mainMu.Lock()
+	c.declared[e.name] = true
+	c.mainMu.Unlock()
 }
 
-func (s *session) knows(e exchange) bool {
-	s.pubMu.Lock()
-	defer s.pubMu.Unlock()
-	return s.declared[e.name]
+func (c *channels) knows(e exchange) bool {
+	c.mainMu.Lock()
+	defer c.mainMu.Unlock()
+	return c.declared[e.name]
 }
 
 // rebind makes the queue's bindings equal to binds.
@@ -109,18 +109,8 @@ func (s *session) rebind(r *reader, binds []binding) error {
 	return nil
 }
 
-func (s *session) forgetExchanges() {
-	s.pubMu.Lock()
-	clear(s.declared)
-	s.pubMu.Unlock()
-}
-
-// rest closes the channel for declarations until there is another one: each channel costs the broker memory.
-func (s *session) rest() {
-	s.topoMu.Lock()
-	defer s.topoMu.Unlock()
-	if s.topo != nil {
-		_ = s.topo.Close()
-		s.topo = nil
-	}
+func (c *channels) forgetExchanges() {
+	c.mainMu.Lock()
+	clear(c.declared)
+	c.mainMu.Unlock()
 }

@@ -56,6 +56,7 @@ func (f *feed) position(now time.Time) any {
 type reader struct {
 	feed       *feed
 	ch         *amqp.Channel
+	debts      *debts // of the channel
 	tag        string
 	intake     *intake
 	deliveries <-chan amqp.Delivery
@@ -178,10 +179,15 @@ func (s *session) usable(replies bool) {
 }
 
 // attach makes the queue, begins to consume it and binds it. A queue that is consumed does not expire, however long the
-// broker takes for the bindings.
+// broker takes for the bindings. The exchanges come first: what may be refused should not meet a consumer.
 func (s *session) attach(f *feed, binds []binding) error {
 	if f.made {
 		if err := s.checkLoss(f, binds); err != nil {
+			return err
+		}
+	}
+	for _, e := range exchanges(binds) {
+		if err := s.ensureExchange(e); err != nil {
 			return err
 		}
 	}
@@ -203,7 +209,7 @@ func (s *session) attach(f *feed, binds []binding) error {
 	}
 	if err := s.rebind(r, binds); err != nil {
 		s.intake.leave(r.tag)
-		_ = r.ch.Close() // what it was given goes back
+		s.end(r.ch) // what it was given goes back
 		return err
 	}
 	f.made = true
@@ -224,7 +230,7 @@ func (s *session) checkLoss(f *feed, binds []binding) error {
 	if f.kind != feedPrivate && f.kind != feedStream {
 		return nil
 	}
-	err := s.declaring(func(ch *amqp.Channel) error {
+	err := s.asking(func(ch *amqp.Channel) error {
 		_, err := ch.QueueDeclarePassive(f.queue.name, f.queue.durable, f.queue.autoDelete, false, false, nil)
 		return err
 	})
@@ -239,7 +245,7 @@ func (s *session) checkLoss(f *feed, binds []binding) error {
 		return err
 	}
 	for _, e := range exchanges(binds) {
-		err := s.declaring(func(ch *amqp.Channel) error {
+		err := s.asking(func(ch *amqp.Channel) error {
 			return ch.ExchangeDeclarePassive(e.name, e.kind, e.durable, e.autoDelete, false, false, nil)
 		})
 		switch {
@@ -293,7 +299,7 @@ func (s *session) declareQueue(f *feed) error {
 // removeLeftover deletes a queue under our name that another program left, or an earlier run with other options, unless somebody
 // consumes it. Why is the broker's refusal of our declaration; it is returned when there is no such queue.
 func (s *session) removeLeftover(f *feed, why error) error {
-	return s.declaring(func(ch *amqp.Channel) error {
+	return s.asking(func(ch *amqp.Channel) error {
 		q, err := ch.QueueDeclarePassive(f.queue.name, false, false, false, false, nil)
 		switch {
 		case refused(err, amqp.NotFound):
@@ -333,10 +339,13 @@ const (
 )
 
 func (s *session) consume(r *reader) error {
-	ch, err := s.conn.Channel()
+	m, err := s.channelFor(r.feed)
 	if err != nil {
-		return fmt.Errorf("opening a channel: %w", err)
+		return err
 	}
+	defer s.answering()()
+	m.sending.Lock()
+	defer m.sending.Unlock()
 	s.c.mu.Lock()
 	handlers := cap(s.c.handlers)
 	s.c.mu.Unlock()
@@ -353,18 +362,21 @@ func (s *session) consume(r *reader) error {
 	if handlers == 1 && r.feed.kind != feedShared {
 		r.owe = prefetch / 4
 	}
-	if err := ch.Qos(prefetch, 0, false); err != nil {
-		return fmt.Errorf("setting the prefetch count: %w", err)
+	if m.prefetch != prefetch { // it holds for the consumers that come after it, each by itself
+		if err := m.ch.Qos(prefetch, 0, false); err != nil {
+			return fmt.Errorf("setting the prefetch count: %w", err)
+		}
+		m.prefetch = prefetch
 	}
 	args := s.c.layout.consumeArgs()
 	if r.feed.kind == feedStream {
 		args = amqp.Table{"x-stream-offset": r.feed.position(time.Now())}
 	}
 	s.intake.admit(r.tag, bytes)
-	if r.deliveries, err = ch.Consume(r.feed.queue.name, r.tag, false, false, false, false, args); err != nil {
+	if r.deliveries, err = m.ch.Consume(r.feed.queue.name, r.tag, false, false, false, false, args); err != nil {
 		return fmt.Errorf("consuming: %w", err)
 	}
-	r.ch = ch
+	r.ch, r.debts = m.ch, m.debts
 	return nil
 }
 
@@ -385,7 +397,7 @@ func (s *session) read(r *reader) {
 // forget is called when the broker has ended a consumer on a connection that lives on; the next apply sets it up again.
 func (s *session) forget(r *reader) {
 	name := r.feed.queue.name
-	if s.readers[name] != r {
+	if s.readers[name] != r || s.c.isClosing() {
 		return // we ended it ourselves
 	}
 	delete(s.readers, name)
@@ -393,8 +405,8 @@ func (s *session) forget(r *reader) {
 		s.c.update(func() { s.c.repliesReady = false })
 	}
 	if !r.ch.IsClosed() {
-		_ = r.ch.Close()
+		s.end(r.ch)
+		// A deleted queue may have been the last one bound to its exchanges.
+		s.forgetExchanges()
 	}
-	// A deleted queue may have been the last one bound to its exchanges.
-	s.forgetExchanges()
 }

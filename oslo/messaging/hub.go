@@ -57,7 +57,8 @@ func (e exchange) bound() exchange {
 
 // ensureHub makes a hub with its bindings, unless they are there.
 func (s *session) ensureHub(e exchange) error {
-	err := s.findHub(e)
+	// Of many clients that come at once most find nothing.
+	err := findHub(e, s.asking)
 	if refused(err, amqp.NotFound) {
 		err = s.makeHub(e)
 	}
@@ -72,9 +73,9 @@ func (s *session) ensureHub(e exchange) error {
 }
 
 // findHub looks for a hub with all its bindings.
-func (s *session) findHub(e exchange) error {
+func findHub(e exchange, ask func(func(*amqp.Channel) error) error) error {
 	b := e.bound()
-	return s.declaring(func(ch *amqp.Channel) error {
+	return ask(func(ch *amqp.Channel) error {
 		return ch.ExchangeDeclarePassive(b.name, b.kind, b.durable, b.autoDelete, false, false, nil)
 	})
 }
@@ -161,7 +162,7 @@ func (s *session) checkHub(first bool) {
 
 // missing names an exchange that a hub needs and that is gone; nothing if all are there.
 func (s *session) missing(e exchange, first bool) string {
-	if refused(s.findHub(e), amqp.NotFound) {
+	if refused(findHub(e, s.declaring), amqp.NotFound) {
 		return e.name
 	}
 	if first {

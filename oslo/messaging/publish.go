@@ -6,79 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// publisher is the channel messages go out on, with the broker's confirmations and returns.
-type publisher struct {
-	ch      *amqp.Channel
-	settled chan chan struct{} // asks that all returns received so far be recorded
-	done    chan struct{}
-
-	mu       sync.Mutex
-	returned map[string]bool // by message id
-}
-
 // errUnroutable says that a mandatory message reached no queue.
 var errUnroutable = errors.New("no such queue")
-
-// publisher gives the channel to publish on, opening it if necessary.
-func (s *session) publisher() (*publisher, error) {
-	s.pubMu.Lock()
-	defer s.pubMu.Unlock()
-	if s.pub != nil && !s.pub.ch.IsClosed() {
-		return s.pub, nil
-	}
-	ch, err := s.conn.Channel()
-	if err != nil {
-		return nil, fmt.Errorf("opening a channel: %w", err)
-	}
-	if err := ch.Confirm(false); err != nil {
-		return nil, fmt.Errorf("asking for confirmations: %w", err)
-	}
-	p := &publisher{ch: ch, settled: make(chan chan struct{}), done: make(chan struct{}), returned: map[string]bool{}}
-	// Not buffered: the library's reader hands a return over before it looks at the confirmation that follows.
-	returns := ch.NotifyReturn(make(chan amqp.Return))
-	s.c.reading.Go(func() { p.drain(returns) })
-	s.pub = p
-	// A channel is closed when a message goes to an exchange that no longer exists.
-	clear(s.declared)
-	return p, nil
-}
-
-func (p *publisher) drain(returns chan amqp.Return) {
-	defer close(p.done)
-	for {
-		select {
-		case r, ok := <-returns:
-			if !ok {
-				return
-			}
-			p.mu.Lock()
-			p.returned[r.MessageId] = true
-			p.mu.Unlock()
-		case ask := <-p.settled:
-			close(ask)
-		}
-	}
-}
-
-// wasReturned tells, for a message that has been confirmed, whether it had been returned before.
-func (p *publisher) wasReturned(id string) bool {
-	ask := make(chan struct{})
-	select {
-	case p.settled <- ask:
-		<-ask
-	case <-p.done:
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	yes := p.returned[id]
-	delete(p.returned, id)
-	return yes
-}
 
 // outgoing is a message and where it goes.
 type outgoing struct {
@@ -91,7 +24,7 @@ type outgoing struct {
 }
 
 // post hands a message to the broker once. The confirmation comes later.
-func (s *session) post(ctx context.Context, m *outgoing) (*publisher, *amqp.DeferredConfirmation, error) {
+func (s *session) post(ctx context.Context, m *outgoing) (*mainChannel, *amqp.DeferredConfirmation, error) {
 	if err := s.passGate(ctx); err != nil {
 		return nil, nil, err
 	}
@@ -100,7 +33,7 @@ func (s *session) post(ctx context.Context, m *outgoing) (*publisher, *amqp.Defe
 			return nil, nil, err
 		}
 	}
-	p, err := s.publisher()
+	p, err := s.mainChannel()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -119,6 +52,8 @@ func (s *session) post(ctx context.Context, m *outgoing) (*publisher, *amqp.Defe
 		}
 		msg.Headers = amqp.Table{"compression": headerGzip}
 	}
+	p.sending.Lock()
+	defer p.sending.Unlock()
 	dc, err := p.ch.PublishWithDeferredConfirm(m.exchange.name, m.key, m.mandatory, false, msg)
 	if err != nil {
 		return nil, nil, fmt.Errorf("publishing: %w", err)

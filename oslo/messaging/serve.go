@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -85,7 +86,6 @@ func (c *Client) Serve(ctx context.Context, svc Service) error {
 func (c *Client) serve(r *reader) {
 	timer := time.NewTimer(ackDelay)
 	defer timer.Stop()
-	var last amqp.Delivery
 	unacked := 0
 	for {
 		select {
@@ -96,7 +96,6 @@ func (c *Client) serve(r *reader) {
 			if !c.take(r, d) {
 				continue
 			}
-			last = d
 			if unacked++; unacked == 1 {
 				timer.Reset(ackDelay)
 			}
@@ -108,8 +107,8 @@ func (c *Client) serve(r *reader) {
 				continue
 			}
 		}
-		_ = last.Ack(true) // fails only with the channel
-		last, unacked = amqp.Delivery{}, 0
+		r.debts.pay()
+		unacked = 0
 	}
 }
 
@@ -124,12 +123,12 @@ func (c *Client) take(r *reader, d amqp.Delivery) (owed bool) {
 		}
 	}()
 	if !r.serves(c, d) {
-		_ = d.Ack(false) // the key of the binding matches what is for other programs of this host, too
+		r.ack(d) // the key of the binding matches what is for other programs of this host, too
 		return false
 	}
 	w, err := c.received(r, d, c.cfg.MaxBacklog)
 	if r.feed.kind == feedStream && !c.takeOffset(r.feed, d) {
-		_ = d.Ack(false)
+		r.ack(d)
 		return false
 	}
 	if err != nil || w.method == "" {
@@ -137,6 +136,7 @@ func (c *Client) take(r *reader, d amqp.Delivery) (owed bool) {
 			err = errors.New("the message names no method")
 		}
 		_ = d.Reject(false)
+		r.debts.settle(d.DeliveryTag)
 		c.emit(Dropped{d.Exchange, d.RoutingKey, err})
 		return false
 	}
@@ -144,7 +144,7 @@ func (c *Client) take(r *reader, d amqp.Delivery) (owed bool) {
 		return false // not acknowledged; the queue is about to be deleted
 	}
 	if !c.seen.first(w.uniqueID) {
-		_ = d.Ack(false)
+		r.ack(d)
 		return false
 	}
 	select {
@@ -170,12 +170,20 @@ func (c *Client) handle(r *reader, m *Message, d amqp.Delivery, together bool) {
 	handler := c.service.Handler
 	c.mu.Unlock()
 	result, err := handler(c.handling, m)
-	if !together {
-		_ = d.Ack(false) // fails when the connection has changed; the repetition is suppressed
+	if together {
+		r.debts.owe(d.DeliveryTag)
+	} else {
+		r.ack(d)
 	}
 	if m.Call {
 		c.reply(m, result, err)
 	}
+}
+
+// ack acknowledges one delivery at once. It fails when the connection has changed; the repetition is suppressed.
+func (r *reader) ack(d amqp.Delivery) {
+	_ = d.Ack(false)
+	r.debts.settle(d.DeliveryTag)
 }
 
 // takeOffset follows the position in a stream. Offsets have no holes: a jump means that the broker has dropped messages
@@ -288,30 +296,59 @@ func (g *goneQueues) add(name string) {
 // RemoveLeftovers deletes the queues "<topic>.<server>" that an oslo.messaging server of that name has left behind and that
 // nobody consumes any more, and tells which it found. The Python library makes them without an expiry: after a takeover
 // from a Python agent on the same host they collect a copy of every directed message for ever.
+//
+// The first topic must be one that every such server has served. The others are looked for only if its queue is there, and
+// it is deleted last: each question about a queue that is not there costs the broker a channel.
 func (c *Client) RemoveLeftovers(ctx context.Context, topics []string, server string) ([]string, error) {
 	s, err := c.session(ctx, false)
 	if err != nil {
 		return nil, c.explain(err)
 	}
+	if len(topics) == 0 {
+		return nil, nil
+	}
+	if there, err := s.leftover(topics[0] + "." + server); !there || err != nil {
+		return nil, err
+	}
 	var removed []string
-	for _, topic := range topics {
+	for _, topic := range append(slices.Clone(topics[1:]), topics[0]) {
 		name := topic + "." + server
-		err := s.declaring(func(ch *amqp.Channel) error {
-			q, err := ch.QueueDeclarePassive(name, false, false, false, false, nil)
-			if err != nil || q.Consumers > 0 {
-				return err
-			}
-			// Quorum queues cannot be deleted "if unused"; asking would cost the connection.
-			_, err = ch.QueueDelete(name, !c.cfg.Rabbit.QuorumQueue, false, false)
-			if err == nil {
-				removed = append(removed, name)
-			}
-			return err
-		})
-		// Not there, or consumed again meanwhile: both are fine.
-		if err != nil && !refused(err, amqp.NotFound) && !refused(err, amqp.PreconditionFailed) {
-			return removed, fmt.Errorf("removing %s: %w", name, err)
+		there, err := s.leftover(name)
+		if there {
+			there, err = s.removeQueue(name)
+		}
+		if err != nil {
+			return removed, err
+		}
+		if there {
+			removed = append(removed, name)
 		}
 	}
 	return removed, nil
+}
+
+// leftover says whether there is a queue that nobody consumes.
+func (c *channels) leftover(name string) (there bool, err error) {
+	err = c.asking(func(ch *amqp.Channel) error {
+		q, err := ch.QueueDeclarePassive(name, false, false, false, false, nil)
+		there = err == nil && q.Consumers == 0
+		return err
+	})
+	if err != nil && !refused(err, amqp.NotFound) {
+		return false, fmt.Errorf("looking for queue %s: %w", name, err)
+	}
+	return there, nil
+}
+
+// removeQueue deletes a queue unless somebody consumes it again.
+func (s *session) removeQueue(name string) (removed bool, err error) {
+	err = s.declaring(func(ch *amqp.Channel) error {
+		// Quorum queues cannot be deleted "if unused"; asking would cost the connection.
+		_, err := ch.QueueDelete(name, !s.c.cfg.Rabbit.QuorumQueue, false, false)
+		return err
+	})
+	if err != nil && !refused(err, amqp.PreconditionFailed) {
+		return false, fmt.Errorf("removing %s: %w", name, err)
+	}
+	return err == nil, nil
 }

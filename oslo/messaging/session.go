@@ -23,14 +23,13 @@ const (
 	setupTimeout     = 30 * time.Second // one declaration; a broker that does not answer is as good as gone
 )
 
-// session is one established connection. Three kinds of channels share it: one to publish on, one to declare on (a
-// refused declaration closes its channel), and one per consumed queue.
+// session is one established connection. It has one channel, as long as the broker does not close that; see mainChannel.
 type session struct {
 	c    *Client
 	addr string
 	tls  string
 	raw  net.Conn
-	conn *amqp.Connection
+	channels
 
 	intake *intake
 
@@ -39,13 +38,6 @@ type session struct {
 
 	killOnce sync.Once
 	killErr  error
-
-	pubMu    sync.Mutex
-	pub      *publisher
-	declared map[string]bool // exchanges known to exist
-
-	topoMu sync.Mutex
-	topo   *amqp.Channel
 
 	gateMu sync.Mutex
 	gate   chan struct{} // non-nil while the broker blocks us; closed when it no longer does
@@ -145,9 +137,11 @@ func (c *Client) connect(host Host) (*session, error) {
 	}
 	live.setIdle(r.HeartbeatThreshold)
 	s := &session{
-		c: c, addr: host.Addr(), tls: verified, raw: raw, conn: conn, intake: in,
-		dead: make(chan struct{}), lost: make(chan *reader), declared: map[string]bool{}, readers: map[string]*reader{},
+		c: c, addr: host.Addr(), tls: verified, raw: raw, intake: in,
+		dead: make(chan struct{}), lost: make(chan *reader), readers: map[string]*reader{},
+		channels: channels{conn: conn, reading: &c.reading, declared: map[string]bool{}},
 	}
+	s.cut = s.kill
 	closed := conn.NotifyClose(make(chan *amqp.Error, 1))
 	blocked := conn.NotifyBlocked(make(chan amqp.Blocking, 16))
 	c.reading.Go(func() { s.watch(closed) })
@@ -258,22 +252,6 @@ func (s *session) passGate(ctx context.Context) error {
 	}
 }
 
-// declaring runs f on the channel for declarations, which is opened anew when a refusal has closed it. A broker that does
-// not answer in time loses the connection.
-func (s *session) declaring(f func(*amqp.Channel) error) error {
-	s.topoMu.Lock()
-	defer s.topoMu.Unlock()
-	defer time.AfterFunc(setupTimeout, func() { s.kill(errors.New("the broker does not answer a declaration")) }).Stop()
-	if s.topo == nil || s.topo.IsClosed() {
-		ch, err := s.conn.Channel()
-		if err != nil {
-			return fmt.Errorf("opening a channel: %w", err)
-		}
-		s.topo = ch
-	}
-	return f(s.topo)
-}
-
 // run sets up what the client wants, again whenever that changes or the broker ends a consumer, until the connection is
 // gone; it returns why.
 func (s *session) run(began time.Time) error {
@@ -317,7 +295,6 @@ func (s *session) run(began time.Time) error {
 			announced = announced && !lasting
 			retry.Reset(delay)
 		}
-		s.rest()
 		select {
 		case <-s.dead:
 			return s.err

@@ -192,7 +192,7 @@ func TestCallsAndCasts(t *testing.T) {
 		}
 		c.wantEvents("Connected")
 		server.wantEvents("Connected")
-		b.wantSaid(t, "exchange.declare neutron", 3) // twice for the first message: the channel to publish on is new
+		b.wantSaid(t, "exchange.declare neutron", 2) // once a connection
 		b.wantSaid(t, "exchange.declare t_fanout", 2)
 		b.wantSaid(t, "connection.open /", 2)
 		c.close()
@@ -546,6 +546,20 @@ func TestRemoveLeftovers(t *testing.T) {
 		if err != nil || !slices.Equal(removed, []string{"a.hv1"}) {
 			t.Errorf("%q, %v", removed, err)
 		}
+		// Where the first is not there nobody asks for the others.
+		if removed, err := c.RemoveLeftovers(context.Background(), []string{"a", "d"}, "hv1"); err != nil || removed != nil {
+			t.Errorf("%q, %v", removed, err)
+		}
+		b.wantSaid(t, "queue.passive d.hv1", 0)
+		// It goes last: what ends before is taken up by the next attempt.
+		b.do(func() {
+			add("a.hv1")
+			b.refuse["queue.delete d.hv1"] = []refuse{{amqp.AccessRefused, "no"}}
+		})
+		if removed, err := c.RemoveLeftovers(context.Background(), []string{"a", "d"}, "hv1"); !refused(err, amqp.AccessRefused) || removed != nil {
+			t.Errorf("%q, %v", removed, err)
+		}
+		b.do(func() { b.deleteQueue("a.hv1") })
 		b.do(func() { b.refuse["queue.delete d.hv1"] = []refuse{{amqp.PreconditionFailed, "in use"}} })
 		if removed, err := c.RemoveLeftovers(context.Background(), []string{"d"}, "hv1"); err != nil || removed != nil {
 			t.Errorf("%q, %v", removed, err)
