@@ -163,8 +163,8 @@ func New(cfg Config, sw Switch, open func(onEvent func(messaging.Event)) (Broker
 		ConntrackLimit: cfg.ConntrackLimit, Limits: cfg.Limits != nil, Snapshot: cfg.Snapshot != "", Progress: cfg.Progress != nil,
 		Rules: cfg.RulesConfig, Version: cfg.Version, Seed: rand.Uint64(), Log: a.log, Recorder: a.recorder, Probe: probe,
 	}
-	saved, now := a.recall(), time.Now()
-	a.beginTape(&decisions, saved, now)
+	saved, now := recall(cfg.Snapshot, cfg.Memory, a.log), time.Now()
+	begin(cfg.Tape, tape.HeaderOf(&decisions, saved, now), cfg.ExtensionsMade)
 	a.core = core.New(decisions, saved, now)
 	return a, nil
 }

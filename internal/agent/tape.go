@@ -3,11 +3,12 @@
 package agent
 
 import (
+	"encoding/json"
 	"errors"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/core"
 	"github.com/patchbay-sdn/patchbay/internal/effect"
@@ -22,48 +23,45 @@ type Tape interface {
 	Put(in tape.Input)
 }
 
-// beginTape has recorded what the core begins with.
-func (a *Agent) beginTape(decisions *core.Config, saved *core.Saved, now time.Time) {
-	if a.cfg.Tape == nil {
-		return
+// begin has recorded what a core begins with.
+func begin(t Tape, h tape.Header, made json.RawMessage) {
+	if h.Extensions = made; t != nil {
+		t.Begin(h)
 	}
-	h := tape.HeaderOf(decisions, saved, now)
-	h.Extensions = a.cfg.ExtensionsMade
-	a.cfg.Tape.Begin(h)
 }
 
 // recall returns what an earlier run wrote down, or nil.
-func (a *Agent) recall() *core.Saved {
-	if a.cfg.Snapshot == "" {
-		if a.cfg.Memory == nil {
+func recall(file string, memory *world.Memory, log *slog.Logger) *core.Saved {
+	if file == "" {
+		if memory == nil {
 			return nil
 		}
-		return &core.Saved{Memory: a.cfg.Memory}
+		return &core.Saved{Memory: memory}
 	}
 	var out *core.Saved
 	err := effect.Try(nil, "recalling", func() (err error) {
-		out, err = a.readSnapshot()
+		out, err = readSnapshot(file, log)
 		return err
 	})
 	if err != nil {
-		a.log.Warn("snapshot not usable, starting without it", "err", err)
+		log.Warn("snapshot not usable, starting without it", "err", err)
 	}
 	return out
 }
 
 // readSnapshot reads what an earlier run wrote down. It returns nothing for the first start.
-func (a *Agent) readSnapshot() (*core.Saved, error) {
-	if err := os.MkdirAll(filepath.Dir(a.cfg.Snapshot), 0o755); err != nil {
-		a.log.Warn("directory of the snapshot not created", "err", err)
+func readSnapshot(file string, log *slog.Logger) (*core.Saved, error) {
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		log.Warn("directory of the snapshot not created", "err", err)
 	}
-	switch n, err := snapshot.RemoveUnfinished(a.cfg.Snapshot); {
+	switch n, err := snapshot.RemoveUnfinished(file); {
 	case err != nil:
-		a.log.Warn("unfinished snapshots not removed", "err", err)
+		log.Warn("unfinished snapshots not removed", "err", err)
 	case n > 0:
-		a.log.Info("unfinished snapshots removed", "files", n)
+		log.Info("unfinished snapshots removed", "files", n)
 	}
 	m := &world.Memory{}
-	written, err := snapshot.Load(a.cfg.Snapshot, world.MemoryVersion, m)
+	written, err := snapshot.Load(file, world.MemoryVersion, m)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil //nolint:nilnil // the first start
 	}
