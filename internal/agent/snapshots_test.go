@@ -37,7 +37,7 @@ func TestEarlierSnapshots(t *testing.T) {
 				t.Fatalf("not read: %s", &log)
 			}
 			checkSample(t, saved.Memory, filepath.Base(file) != "04d14e3.snapshot")
-			w := world.New(world.Config{Host: "hv1", IntegrationBridge: "br-int", TunnelBridge: "br-tun", TunnelTypes: []string{"vxlan"}, Filter: true})
+			w := world.New(world.Config{Host: "hv1", IntegrationBridge: "br-int", TunnelBridge: "br-tun", TunnelTypes: []string{"vxlan"}, LocalIP: netip.MustParseAddr("192.0.2.1"), Filter: true})
 			w.Recall(saved.Memory)
 			if got := w.Memory().Tunnels; len(got) != 1 || got[0].IP != netip.MustParseAddr("192.0.2.2") {
 				t.Errorf("tunnels %v", got)
