@@ -115,12 +115,16 @@ func NewPlayer(tape *Reader, makers []extension.New) *Player {
 	return p
 }
 
-// Host and Version are of the agent that recorded, Began is when it started.
-func (p *Player) Host() string     { return p.tape.Header.Config.Host }
-func (p *Player) Version() string  { return p.tape.Header.Config.Version }
+// Host returns the host of the agent that recorded.
+func (p *Player) Host() string { return p.tape.Header.Config.Host }
+
+// Version returns the version of the agent that recorded.
+func (p *Player) Version() string { return p.tape.Header.Config.Version }
+
+// Began returns when the agent started.
 func (p *Player) Began() time.Time { return p.tape.Header.Began }
 
-// Core returns the core after the steps so far, and At the time.
+// Core returns the core after the steps so far.
 func (p *Player) Core() *core.Core { return p.core }
 
 // At returns the time of the last step.

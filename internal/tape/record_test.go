@@ -153,7 +153,7 @@ func TestSlowDisk(t *testing.T) {
 // A directory that is not there keeps nobody from anything.
 func TestNoDisk(t *testing.T) {
 	said := ""
-	r := NewRecorder(filepath.Join(t.TempDir(), "none", "patchbay.tape"), 1<<20, func(msg string, args ...any) { said = msg })
+	r := NewRecorder(filepath.Join(t.TempDir(), "none", "patchbay.tape"), 1<<20, func(msg string, _ ...any) { said = msg })
 	r.Begin(header())
 	r.Put(message(8))
 	r.Close()
