@@ -14,7 +14,7 @@ $(NFPM):
 	CGO_ENABLED=0 GOBIN=$(GOBIN_DIR)/nfpm.d $(GO) install github.com/goreleaser/nfpm/v2/cmd/nfpm@$(NFPM_VERSION)
 	mv $(GOBIN_DIR)/nfpm.d/nfpm $@ && rmdir $(GOBIN_DIR)/nfpm.d
 
-.PHONY: packages package-reproducible package-test package-boot-test
+.PHONY: packages package-reproducible package-test package-boot-test release release-reproducible
 
 packages: $(NFPM) ## deb and rpm of this commit with bill of materials, in bin/dist/
 	@mkdir -p $(DIST) && rm -f $(DIST)/*.deb $(DIST)/*.rpm
@@ -32,6 +32,13 @@ packages: $(NFPM) ## deb and rpm of this commit with bill of materials, in bin/d
 
 package-reproducible: $(NFPM) ## the same commit, built in two directories, gives the same bytes
 	deploy/test/reproducible
+
+# RELEASE_KEY=FILE signs the checksums, RELEASE_DIR is where the files go.
+release: $(NFPM) ## a release of this commit in bin/release/: binaries and packages for amd64 and arm64, sources, bills of materials, provenance, checksums
+	RELEASE_DIR='$(RELEASE_DIR)' RELEASE_KEY='$(RELEASE_KEY)' GO='$(GO)' deploy/release/build
+
+release-reproducible: $(NFPM) ## the release of the same commit, made from two clones and signed with a test key, has the same bytes (10 minutes)
+	deploy/test/release
 
 package-test: $(NFPM) ## install, upgrade and remove the packages in a clean Debian (root, apt)
 	deploy/test/packages

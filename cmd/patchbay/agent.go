@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -32,6 +33,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
 	"github.com/patchbay-sdn/patchbay/internal/runner"
+	"github.com/patchbay-sdn/patchbay/internal/tape"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 	"github.com/patchbay-sdn/patchbay/openflow"
 	"github.com/patchbay-sdn/patchbay/oslo/config"
@@ -130,6 +132,10 @@ func startAgent(ctx context.Context, o *options.Options, to logging) error {
 		cfg.Rules, cfg.RulesConfig = hostRules(o)
 	}
 	cfg.Statistics, cfg.Conntrack, cfg.Log, cfg.Notifier = database.Statistics, connections, log, notifier
+	recorder := newTape(o, log)
+	if recorder != nil {
+		cfg.Tape = recorder
+	}
 	a, err := agent.New(cfg, database, func(onEvent func(messaging.Event)) (agent.Broker, error) {
 		return messaging.Open(brokerConfig(o, url, onEvent))
 	})
@@ -176,7 +182,19 @@ func startAgent(ctx context.Context, o *options.Options, to logging) error {
 	beside.Wait()
 	answered()
 	released()
+	recorder.Close()
 	return err
+}
+
+// tapeFile is where the agent records the inputs of its decisions.
+func tapeFile(o *options.Options) string { return filepath.Join(o.Default.StatePath, "patchbay.tape") }
+
+// newTape returns the recorder of the agent's inputs; nil: none is wanted.
+func newTape(o *options.Options, log *slog.Logger) *tape.Recorder {
+	if o.Patchbay.TapeSize == 0 {
+		return nil
+	}
+	return tape.NewRecorder(tapeFile(o), int64(o.Patchbay.TapeSize)<<20, log.Warn)
 }
 
 // usable checks what a start needs of the options, and takes over those that the transport URL holds.
@@ -240,6 +258,9 @@ func reported(ctx context.Context, o *options.Options) neutron.Configurations {
 
 // agentConfig is the agent's configuration as far as it follows from the options.
 func agentConfig(ctx context.Context, o *options.Options) agent.Config {
+	made := extensionsOf(o)
+	extensions, _ := makers(made) // of those that this version has
+	text, _ := json.Marshal(made) // plain data
 	return agent.Config{
 		Host:           o.Default.Host,
 		Configurations: reported(ctx, o),
@@ -247,7 +268,8 @@ func agentConfig(ctx context.Context, o *options.Options) agent.Config {
 		PortsPerReport: o.Default.RPCResourcesProcessingStep,
 		World:          worldConfig(o),
 		Settings:       settings(o),
-		Extensions:     extensions(o),
+		Extensions:     extensions,
+		ExtensionsMade: text,
 		Forwarding:     forwarding.Host{},
 		Version:        version,
 		Snapshot:       filepath.Join(o.Default.StatePath, "patchbay.snapshot"),

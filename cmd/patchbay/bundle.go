@@ -31,7 +31,7 @@ func newBundleCommand() *cobra.Command {
 		Use:   "support-bundle [FILE]",
 		Short: "Collect the state of a host in one archive, without secrets",
 		Long: `Collect the state of a host in one archive (tar.gz): the agent's state and recent events, its masked
-configuration, the end of its log, the switch's rows, flows and versions.
+configuration, the end of its log, the inputs of its decisions for patchbay replay, the switch's rows, flows and versions.
 
 The command removes the values of all secret options wherever they occur, and everything that looks like a password or
 a key. Names, addresses and ids stay. The file missing.txt in the archive lists what could not be collected.
@@ -135,13 +135,14 @@ func (b *bundle) collect(ctx context.Context, c *admin.Client) {
 			b.add("flows-"+name+".txt", output(ctx, "ovs-ofctl", "--timeout=8", "-O", anyOpenFlow, "dump-flows", name))
 		}
 	}
+	b.addTapes(o)
 	b.add("datapath.txt", output(ctx, "ovs-appctl", "--timeout=5", "dpif/show"))
 	if len(b.missing) > 0 {
 		text := []byte{}
 		for _, m := range b.missing {
 			text = append(append(text, m...), '\n')
 		}
-		b.write("missing.txt", text)
+		b.write("missing.txt", b.redact.clean(text))
 	}
 }
 
@@ -165,7 +166,10 @@ func (b *bundle) learnSecrets(config []byte) *options.Options {
 }
 
 // add puts one file in, or notes why it is not there.
-func (b *bundle) add(name string, get func() ([]byte, error)) {
+func (b *bundle) add(name string, get func() ([]byte, error)) { b.addAs(name, b.redact.clean, get) }
+
+// addAs is add for data whose secrets are taken out in another way.
+func (b *bundle) addAs(name string, clean func([]byte) []byte, get func() ([]byte, error)) {
 	fmt.Fprintf(b.progress, "%-24s", name)
 	data, err := get()
 	if err != nil {
@@ -174,12 +178,11 @@ func (b *bundle) add(name string, get func() ([]byte, error)) {
 		fmt.Fprintln(b.progress, "missing:", reason)
 		return
 	}
-	n := b.write(name, data)
+	n := b.write(name, clean(data))
 	fmt.Fprintf(b.progress, "%d bytes\n", n)
 }
 
 func (b *bundle) write(name string, data []byte) int {
-	data = b.redact.clean(data)
 	err := b.tar.WriteHeader(&tar.Header{Name: "patchbay/" + name, Mode: 0o600, Size: int64(len(data)), ModTime: b.now, Typeflag: tar.TypeReg})
 	if err == nil {
 		_, err = b.tar.Write(data)

@@ -33,23 +33,29 @@ const commandsFile = "testdata/commands.txt"
 var words = map[string][]string{
 	"agent": {"--config-file", "empty.conf"}, "config check": {"--config-file", "empty.conf"}, "plan": {"--config-file", "empty.conf"},
 	"capture": {"web"}, "explain": {"web"}, "flows": {"br-int"}, "group": {"default"}, "port": {"web"}, "trace": {"web", "10.0.0.9"}, "support-bundle": {"bundle.tar.gz"},
+	"replay": {"story.tape"},
 }
 
 // wrong are values that a command does not take, besides -o xml.
 var wrong = map[string][][]string{
-	"agent":          {{"--config-file", "none.conf"}},
-	"capture":        {{"web", "tpc"}, {"--host", "x"}, {"--from-vm", "--to-vm"}, {"nobody"}},
-	"config check":   {{"--config-file", "none.conf"}},
-	"events":         {{"--last", "x"}, {"extra"}},
-	"explain":        {{"nobody"}, {"table=0,prioriti=2,actions=drop"}},
-	"fleet switch":   {{"--hosts", "empty.conf"}, {"--hosts", "none.conf"}, {"--hosts", "empty.conf", "--connect", "ssh"}},
-	"flows":          {{"--kind", "it"}, {"--table", "TRANSIENTE", "--owner"}, {"br-in"}},
-	"group":          {{"nobody"}},
-	"health":         {{"--timeout", "soon"}},
-	"map":            {{"--fil", "x"}},
-	"plan":           {{"--timeout", "soon"}, {"--config-file", "none.conf"}, {"-o", "xml"}},
-	"port":           {{"nobody"}},
-	"ports":          {{"--state", "wird"}, {"--state", "x"}, {"--watc"}},
+	"agent":        {{"--config-file", "none.conf"}},
+	"capture":      {{"web", "tpc"}, {"--host", "x"}, {"--from-vm", "--to-vm"}, {"nobody"}},
+	"config check": {{"--config-file", "none.conf"}},
+	"events":       {{"--last", "x"}, {"extra"}},
+	"explain":      {{"nobody"}, {"table=0,prioriti=2,actions=drop"}},
+	"fleet switch": {{"--hosts", "empty.conf"}, {"--hosts", "none.conf"}, {"--hosts", "empty.conf", "--connect", "ssh"}},
+	"flows":        {{"--kind", "it"}, {"--table", "TRANSIENTE", "--owner"}, {"br-in"}},
+	"group":        {{"nobody"}},
+	"health":       {{"--timeout", "soon"}},
+	"map":          {{"--fil", "x"}},
+	"plan":         {{"--timeout", "soon"}, {"--config-file", "none.conf"}, {"-o", "xml"}},
+	"port":         {{"nobody"}},
+	"ports":        {{"--state", "wird"}, {"--state", "x"}, {"--watc"}},
+	"replay": {
+		{"none.tar.gz"}, {"empty.conf"}, {"story.tape", "--at", "soon"}, {"story.tape", "--at", "0"}, {"story.tape", "--at", "100000"}, {"story.tape", "--previous"},
+		{"story.tape", "flow", "br-int"}, {"story.tape", "flows", "br-in"}, {"story.tape", "flows", "--no-such-flag"}, {"story.tape", "explain", "nobody"},
+		{"story.tape", "--steps", "ports"}, {"story.tape", "--at", "30", "ports"}, {"story.tape", "--test", "tests"}, {"story.tape", "--test", "tests"}, {"other.tape"},
+	},
 	"spans":          {{"--to", "nowhere"}},
 	"status":         {{"--wait", "soon"}},
 	"support-bundle": {{"none/bundle.tar.gz"}},
@@ -82,12 +88,19 @@ func TestEveryCommandUsedWrongly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	story, err := os.ReadFile(filepath.Join(tapesDir, "database-away.tape"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	table := commandTable{t: t, dir: dir}
 	table.closedSocket()
 	t.Chdir(dir)
 	t.Setenv("OVS_RUNDIR", dir)
 	t.Setenv("PATH", "") // no program of the switch
 	if err := os.WriteFile("empty.conf", nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.WriteFile("story.tape", story, 0o644), os.WriteFile("other.tape", otherStory(t, story), 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	cmds := leaves(newRootCommand(), "")

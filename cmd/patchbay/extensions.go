@@ -3,6 +3,9 @@
 package main
 
 import (
+	"errors"
+	"fmt"
+
 	"github.com/patchbay-sdn/patchbay/internal/dhcp"
 	"github.com/patchbay-sdn/patchbay/internal/dvr"
 	"github.com/patchbay-sdn/patchbay/internal/extension"
@@ -13,27 +16,66 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/trunk"
 )
 
-// extensions makes those that the options name, in their order, after those that have an option of their own. Names that
+// madeExtension says how to make an extension, with what it reads of the options.
+type madeExtension struct {
+	Name    string              `json:"name"`
+	DHCP    *dhcp.Config        `json:"dhcp,omitempty"`
+	Devices map[string][]string `json:"devices,omitempty"` // of fdb
+	Metered bool                `json:"metered,omitempty"` // qos limits bandwidth with meters
+}
+
+// extensionsOf lists those that the options name, in their order, after those that have an option of their own. Names that
 // Patchbay does not have were refused before; see options.Extensions.
-func extensions(o *options.Options) []extension.New {
-	devices, _ := o.FDB.Devices() // checked before
-	makers := map[string]extension.New{"qos": qos.New, "dhcp": dhcp.New(dhcpConfig(o)), "fdb": fdb.New(devices)}
-	if o.OVS.QoSMeterBandwidth {
-		makers["qos"] = qos.NewMetered
-	}
-	var out []extension.New
+func extensionsOf(o *options.Options) []madeExtension {
+	var out []madeExtension
 	if o.Agent.DistributedRouting {
-		out = append(out, dvr.New)
+		out = append(out, madeExtension{Name: "dvr"})
 	}
 	if o.OVS.TrunkEnabled {
-		out = append(out, trunk.New)
+		out = append(out, madeExtension{Name: "trunk"})
 	}
 	for _, name := range o.Agent.Extensions {
-		if m := makers[name]; m != nil {
-			out = append(out, m)
+		switch name {
+		case "qos":
+			out = append(out, madeExtension{Name: name, Metered: o.OVS.QoSMeterBandwidth})
+		case "dhcp":
+			c := dhcpConfig(o)
+			out = append(out, madeExtension{Name: name, DHCP: &c})
+		case "fdb":
+			devices, _ := o.FDB.Devices() // checked before
+			out = append(out, madeExtension{Name: name, Devices: devices})
 		}
 	}
 	return out
+}
+
+// makers returns what makes extensions.
+func makers(list []madeExtension) ([]extension.New, error) {
+	var out []extension.New
+	for _, e := range list {
+		switch e.Name {
+		case "dvr":
+			out = append(out, dvr.New)
+		case "trunk":
+			out = append(out, trunk.New)
+		case "qos":
+			if e.Metered {
+				out = append(out, qos.NewMetered)
+			} else {
+				out = append(out, qos.New)
+			}
+		case "dhcp":
+			if e.DHCP == nil {
+				return nil, errors.New("the extension dhcp has no configuration")
+			}
+			out = append(out, dhcp.New(*e.DHCP))
+		case "fdb":
+			out = append(out, fdb.New(e.Devices))
+		default:
+			return nil, fmt.Errorf("this version has no extension %s", e.Name)
+		}
+	}
+	return out, nil
 }
 
 // dhcpConfig is what the dhcp extension reads of the options. Whether base_mac is an address was checked before.

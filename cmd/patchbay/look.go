@@ -5,6 +5,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -56,7 +57,13 @@ func inSet(ctx context.Context, set string, a netip.Addr) (in, known bool) {
 // look asks the switch's database and the agent. One of them is enough: without an agent there are the flows, read from the
 // switch; without the database there is what the agent knows of interfaces.
 func (f *hostFlags) look(ctx context.Context, errs io.Writer) (*trace.Host, error) {
-	rows, closed := ovsdb.Look(ctx, ovsdb.Config{Endpoint: cmp.Or(f.Database, ovsdb.LocalEndpoint())})
+	var rows []ovsdb.Attachment
+	var closed error
+	if v, ok := momentOf(ctx); ok {
+		rows = attachments(v.World.View)
+	} else {
+		rows, closed = ovsdb.Look(ctx, ovsdb.Config{Endpoint: cmp.Or(f.Database, ovsdb.LocalEndpoint())})
+	}
 	h := &trace.Host{Member: func(set string, a netip.Addr) (in, known bool) { return inSet(ctx, set, a) }}
 	for i := range rows {
 		h.Interfaces = append(h.Interfaces, interfaceOf(&rows[i]))
@@ -137,6 +144,9 @@ type tracer struct {
 
 // openSwitch connects to the ovs-vswitchd of the run directory.
 func openSwitch(ctx context.Context) (*tracer, error) {
+	if _, ok := momentOf(ctx); ok {
+		return nil, errors.New("a tape has no switch to run the packet through; patchbay replay BUNDLE explain PORT and flows BRIDGE say what is decided by flows")
+	}
 	socket := strings.TrimPrefix(ovsdb.LocalEndpoint(), "unix:")
 	ctl, err := unixctl.Dial(ctx, filepath.Dir(socket))
 	if err != nil {

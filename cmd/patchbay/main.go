@@ -48,7 +48,7 @@ func newRootCommand() *cobra.Command {
 	}
 	root.AddCommand(newAgentCommand(), newConfigCommand(), newFlowsCommand(), newMapCommand())
 	root.AddCommand(newTraceCommand(), newExplainCommand(), newCaptureCommand())
-	root.AddCommand(newPlanCommand(), newFleetCommand(), newVersionCommand())
+	root.AddCommand(newPlanCommand(), newFleetCommand(), newReplayCommand(), newVersionCommand())
 	root.Flags().Bool("version", false, "print the version") // without the short -v, which means verbose everywhere
 	root.AddCommand(newShowCommands()...)
 	return root

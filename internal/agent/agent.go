@@ -4,12 +4,9 @@ package agent
 
 import (
 	"context"
-	"errors"
-	"io/fs"
+	"encoding/json"
 	"log/slog"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/core"
@@ -23,7 +20,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
 	"github.com/patchbay-sdn/patchbay/internal/runner"
-	"github.com/patchbay-sdn/patchbay/internal/snapshot"
+	"github.com/patchbay-sdn/patchbay/internal/tape"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 	"github.com/patchbay-sdn/patchbay/openflow"
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
@@ -87,6 +84,8 @@ type Config struct {
 	Forwarding  Forwarding
 	// Extensions are made over the agent's world, in this order.
 	Extensions []extension.New
+	// ExtensionsMade is how Extensions are made again, for the tape.
+	ExtensionsMade json.RawMessage
 	// Snapshot is the file in which the last world in sync is kept; empty: none is.
 	Snapshot string
 	// Version is this program's, for people.
@@ -102,8 +101,10 @@ type Config struct {
 	Log      *slog.Logger
 	Notifier *observe.Notifier
 
+	// Tape gets the inputs of the decisions; nil: nobody does.
+	Tape Tape
+
 	probe *probe // nil but in tests
-	tape  *tape  // nil but in tests
 }
 
 // probe is for tests: f is called at the beginning and the end of what a panic cannot leave, by any goroutine.
@@ -162,51 +163,10 @@ func New(cfg Config, sw Switch, open func(onEvent func(messaging.Event)) (Broker
 		ConntrackLimit: cfg.ConntrackLimit, Limits: cfg.Limits != nil, Snapshot: cfg.Snapshot != "", Progress: cfg.Progress != nil,
 		Rules: cfg.RulesConfig, Version: cfg.Version, Seed: rand.Uint64(), Log: a.log, Recorder: a.recorder, Probe: probe,
 	}
-	saved, now := a.recall(), time.Now()
-	cfg.tape.begin(decisions, saved, now)
+	saved, now := recall(cfg.Snapshot, cfg.Memory, a.log), time.Now()
+	begin(cfg.Tape, tape.HeaderOf(&decisions, saved, now), cfg.ExtensionsMade)
 	a.core = core.New(decisions, saved, now)
 	return a, nil
-}
-
-// recall returns what an earlier run wrote down, or nil.
-func (a *Agent) recall() *core.Saved {
-	if a.cfg.Snapshot == "" {
-		if a.cfg.Memory == nil {
-			return nil
-		}
-		return &core.Saved{Memory: a.cfg.Memory}
-	}
-	var out *core.Saved
-	err := effect.Try(nil, "recalling", func() (err error) {
-		out, err = a.readSnapshot()
-		return err
-	})
-	if err != nil {
-		a.log.Warn("snapshot not usable, starting without it", "err", err)
-	}
-	return out
-}
-
-// readSnapshot reads what an earlier run wrote down. It returns nothing for the first start.
-func (a *Agent) readSnapshot() (*core.Saved, error) {
-	if err := os.MkdirAll(filepath.Dir(a.cfg.Snapshot), 0o755); err != nil {
-		a.log.Warn("directory of the snapshot not created", "err", err)
-	}
-	switch n, err := snapshot.RemoveUnfinished(a.cfg.Snapshot); {
-	case err != nil:
-		a.log.Warn("unfinished snapshots not removed", "err", err)
-	case n > 0:
-		a.log.Info("unfinished snapshots removed", "files", n)
-	}
-	m := &world.Memory{}
-	written, err := snapshot.Load(a.cfg.Snapshot, world.MemoryVersion, m)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil //nolint:nilnil // the first start
-	}
-	if err != nil {
-		return nil, err
-	}
-	return &core.Saved{Memory: m, Written: written}, nil
 }
 
 // Run runs the agent until ctx ends, then takes its queues off the broker. It returns an error only when something
@@ -308,7 +268,9 @@ func (a *Agent) received() []effect.Event {
 func (a *Agent) step(ctx context.Context, wake *alarm, events ...effect.Event) {
 	now := time.Now()
 	out := a.core.Step(now, events...)
-	a.cfg.tape.stepped(now, events, out)
+	if a.cfg.Tape != nil { // before effects are carried out: a round notes in itself what became of it
+		a.cfg.Tape.Put(tape.Stepped(now, events, out))
+	}
 	a.runner.Start(ctx, out.Do)
 	if out.Progress != nil {
 		a.cfg.Progress(*out.Progress)
@@ -379,7 +341,9 @@ func (a *Agent) takePushes() {
 		}
 		e := effect.Message{Message: m}
 		a.core.Take(now, e)
-		a.cfg.tape.took(now, e)
+		if a.cfg.Tape != nil {
+			a.cfg.Tape.Put(tape.Took(now, e))
+		}
 	}
 	rest := pushRest
 	if now.Sub(a.core.Look(now).LastPlug()) < plugWindow && a.pushes.len() >= floodFrom {

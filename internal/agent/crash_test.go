@@ -100,7 +100,7 @@ type crashHistory struct {
 	story   []string
 
 	taped bool
-	tapes []*tape // of each life, if they are kept
+	tapes []*keptTape // of each life, if they are kept
 
 	watch *crashWatch
 	ready func(*Agent) // called before an agent runs
@@ -176,8 +176,9 @@ func (h *crashHistory) live(limit int, away bool) {
 	dir := h.dir
 	h.life = newLife(limit, func() { h.dir = copyState(h.t, dir) })
 	if h.taped {
-		h.life.tape = &tape{}
-		h.tapes = append(h.tapes, h.life.tape)
+		kept := &keptTape{}
+		h.life.tape = kept
+		h.tapes = append(h.tapes, kept)
 	}
 	h.region = &region{life: h.life, truth: h.truth, rnd: rand.New(rand.NewPCG(h.rnd.Uint64(), 2)), away: away, ready: h.prepare}
 	h.agent, h.session, h.cancel, h.done = startOn(h.t, h.cfg, h.ovs, h.region, filepath.Join(dir, "snapshot"), h.more...)
@@ -209,9 +210,12 @@ func startLogged(t *testing.T, cfg world.Config, ovs *fakeOVS, r *region, file s
 func startAgent(t *testing.T, cfg world.Config, ovs *fakeOVS, l *life, connect func(func(messaging.Event)) Broker, ready func(*Agent), file string, log *slog.Logger, more ...extension.New) (*Agent, *ovsSession, func(), chan error) {
 	t.Helper()
 	sw := ovs.session(l)
+	if kept, ok := l.tape.(*keptTape); ok {
+		kept.makers = more
+	}
 	a, err := New(Config{
 		Host: "hv1", ReportInterval: 30 * time.Second, PortsPerReport: 20, Log: log, World: cfg, Snapshot: file, Extensions: more,
-		Configurations: ofAgent(cfg), probe: &probe{}, tape: l.tape, Progress: func(Progress) {},
+		Version: "test", Configurations: ofAgent(cfg), probe: &probe{}, Tape: l.tape, Progress: func(Progress) {},
 		Settings: pipeline.Settings{DatapathType: "netdev", MACTableSize: 50000, VXLANPort: 4789, DontFragment: true},
 		Notifier: observe.NewNotifier(func(string) string { return "" }, 1), Rules: l.rules, RulesConfig: rulesConfig(l.rules),
 		Link: runner.Supervised(func(ctx context.Context, bridge string) (*openflow.Conn, error) { return ovs.dial(ctx, l, bridge) }),

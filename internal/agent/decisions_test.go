@@ -3,21 +3,25 @@
 package agent
 
 import (
-	"encoding/json"
+	"bytes"
+	"errors"
 	"flag"
 	"fmt"
-	"log/slog"
+	"io"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
 
-	"github.com/patchbay-sdn/patchbay/internal/core"
-	"github.com/patchbay-sdn/patchbay/internal/world"
+	"github.com/patchbay-sdn/patchbay/internal/extension"
+	"github.com/patchbay-sdn/patchbay/internal/tape"
 )
 
 var (
 	decisions    = flag.Int("decisions", 20, "random histories whose decisions are made again")
+	keepTapes    = flag.String("keeptapes", "", "directory to keep the tapes of histories in")
 	decisionSeed = flag.Uint64("decisionseed", 1, "seed of the histories; 0: new ones")
 )
 
@@ -33,7 +37,7 @@ func TestDecisions(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				var tapes []*tape
+				var tapes []*keptTape
 				if rnd := rand.New(rand.NewPCG(seed, uint64(n))); n%4 == hybridEvery {
 					h := newUnkindHistory(t, rnd, true, true)
 					h.play()
@@ -46,11 +50,12 @@ func TestDecisions(t *testing.T) {
 					tapes = h.tapes
 				}
 				steps := 0
-				for life, tape := range tapes {
+				for life, kept := range tapes {
+					kept.keep(t, fmt.Sprintf("%d-%d.tape", n, life))
 					for again := range 2 {
-						playAgain(t, tape, fmt.Sprintf("seed %d, history %d, life %d, time %d", seed, n, life, again+2))
+						playAgain(t, kept, fmt.Sprintf("seed %d, history %d, life %d, time %d", seed, n, life, again+2))
 					}
-					steps += len(tape.inputs)
+					steps += kept.inputs
 				}
 				if steps < 20 {
 					t.Errorf("%d inputs in %d lives", steps, len(tapes))
@@ -60,38 +65,57 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
-// playAgain tells a fresh core what is on the tape, and compares the effects.
-func playAgain(t *testing.T, p *tape, name string) {
-	t.Helper()
-	cfg := p.cfg
-	cfg.Log, cfg.Recorder, cfg.Probe = slog.New(slog.DiscardHandler), &core.Recorder{}, nil
-	c := core.New(cfg, copied(t, p.saved), p.began)
-	for i, in := range p.inputs {
-		if !in.step {
-			c.Take(in.now, in.events...)
-			continue
-		}
-		if got := c.Step(in.now, in.events...).String(); got != in.out {
-			t.Fatalf("%s: step %d of %d differs after %T:\n%s", name, i, len(p.inputs), in.events, firstDifference(in.out, got))
-		}
+// keptTape keeps what a tape has on disk.
+type keptTape struct {
+	bytes.Buffer
+	writer *tape.Writer
+	makers []extension.New
+	inputs int
+	err    error
+}
+
+func (k *keptTape) Begin(h tape.Header) { k.writer, k.err = tape.NewWriter(&k.Buffer, h) }
+
+func (k *keptTape) Put(in tape.Input) {
+	if k.inputs++; k.err == nil {
+		k.err = k.writer.Write(in)
 	}
 }
 
-// copied is what was saved, as it was read: a core keeps what it is given.
-func copied(t *testing.T, s *core.Saved) *core.Saved {
+// keep writes the tape to a file, if somebody wants it.
+func (k *keptTape) keep(t *testing.T, name string) {
 	t.Helper()
-	if s == nil {
-		return nil
+	if *keepTapes == "" {
+		return
 	}
-	text, err := json.Marshal(s.Memory)
-	m := &world.Memory{}
-	if err == nil {
-		err = json.Unmarshal(text, m)
-	}
-	if err != nil {
+	if err := os.WriteFile(filepath.Join(*keepTapes, name), k.Bytes(), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	return &core.Saved{Memory: m, Written: s.Written}
+}
+
+// playAgain makes the decisions of a tape again, and compares the effects.
+func playAgain(t *testing.T, k *keptTape, name string) {
+	t.Helper()
+	if k.err != nil {
+		t.Fatalf("%s: %v", name, k.err)
+	}
+	r, err := tape.NewReader(bytes.NewReader(k.Bytes()))
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	p := tape.NewPlayer(r, k.makers)
+	for {
+		s, err := p.Next()
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if !s.Same {
+			t.Fatalf("%s: step %d of %d differs after %q:\n%s", name, s.N, k.inputs, s.Events, firstDifference(s.Recorded, s.Out))
+		}
+	}
 }
 
 // firstDifference shows the first line that differs.

@@ -26,7 +26,7 @@ import (
 // life is one run of an agent, from its start to its crash. Everything that it does to the outside is a step; at the last
 // one it dies, and nothing that it does afterwards counts.
 type life struct {
-	tape    *tape // of the agent, if one is kept
+	tape    Tape  // of the agent, if one is kept
 	rules   Rules // iptables, if there is
 	mu      sync.Mutex
 	steps   int

@@ -61,7 +61,9 @@ func (a *Agent) Status(ctx context.Context) (inspect.Status, error) {
 	if err := a.ask(ctx, func(v core.View) { s = v.AgentStatus(); a.turns.add(&s.Totals) }); err != nil {
 		return inspect.Status{}, err
 	}
-	s.PID, s.Errors = os.Getpid(), a.recorder.LastWarnings()
+	if s.Errors = a.recorder.LastWarnings(); a.runner != nil { // else its process is none that runs
+		s.PID = os.Getpid()
+	}
 	s.Totals.Warnings, s.Totals.Errors = a.recorder.Lines()
 	return s, nil
 }

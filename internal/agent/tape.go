@@ -3,43 +3,70 @@
 package agent
 
 import (
-	"time"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
 
 	"github.com/patchbay-sdn/patchbay/internal/core"
 	"github.com/patchbay-sdn/patchbay/internal/effect"
+	"github.com/patchbay-sdn/patchbay/internal/snapshot"
+	"github.com/patchbay-sdn/patchbay/internal/tape"
+	"github.com/patchbay-sdn/patchbay/internal/world"
 )
 
-// tape records the inputs of the core, and what it printed of its effects, for tests that play them again. A nil one records nothing.
-type tape struct {
-	cfg    core.Config
-	saved  *core.Saved
-	began  time.Time
-	inputs []input
+// Tape is what the agent uses of *tape.Recorder. Its methods must not wait.
+type Tape interface {
+	Begin(h tape.Header)
+	Put(in tape.Input)
 }
 
-// input is a call of [core.Core.Take], or of [core.Core.Step].
-type input struct {
-	now    time.Time
-	events []effect.Event
-	step   bool
-	out    string
-}
-
-func (t *tape) begin(cfg core.Config, saved *core.Saved, now time.Time) {
-	if t != nil {
-		t.cfg, t.saved, t.began = cfg, saved, now
+// begin has recorded what a core begins with.
+func begin(t Tape, h tape.Header, made json.RawMessage) {
+	if h.Extensions = made; t != nil {
+		t.Begin(h)
 	}
 }
 
-func (t *tape) took(now time.Time, e effect.Event) {
-	if t != nil {
-		t.inputs = append(t.inputs, input{now: now, events: []effect.Event{e}})
+// recall returns what an earlier run wrote down, or nil.
+func recall(file string, memory *world.Memory, log *slog.Logger) *core.Saved {
+	if file == "" {
+		if memory == nil {
+			return nil
+		}
+		return &core.Saved{Memory: memory}
 	}
+	var out *core.Saved
+	err := effect.Try(nil, "recalling", func() (err error) {
+		out, err = readSnapshot(file, log)
+		return err
+	})
+	if err != nil {
+		log.Warn("snapshot not usable, starting without it", "err", err)
+	}
+	return out
 }
 
-// stepped is called before effects are carried out: a round notes in itself what became of it.
-func (t *tape) stepped(now time.Time, events []effect.Event, out effect.Effects) {
-	if t != nil {
-		t.inputs = append(t.inputs, input{now, events, true, out.String()})
+// readSnapshot reads what an earlier run wrote down. It returns nothing for the first start.
+func readSnapshot(file string, log *slog.Logger) (*core.Saved, error) {
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		log.Warn("directory of the snapshot not created", "err", err)
 	}
+	switch n, err := snapshot.RemoveUnfinished(file); {
+	case err != nil:
+		log.Warn("unfinished snapshots not removed", "err", err)
+	case n > 0:
+		log.Info("unfinished snapshots removed", "files", n)
+	}
+	m := &world.Memory{}
+	written, err := snapshot.Load(file, world.MemoryVersion, m)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil //nolint:nilnil // the first start
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &core.Saved{Memory: m, Written: written}, nil
 }

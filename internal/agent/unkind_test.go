@@ -88,7 +88,7 @@ type unkindHistory struct {
 
 	bridged *bridged // nil: VMs are plugged in directly
 	taped   bool
-	tapes   []*tape // of each life, if they are kept
+	tapes   []*keptTape // of each life, if they are kept
 }
 
 var unkindHosts = []string{"hv2", "hv3"}
@@ -213,8 +213,9 @@ func (h *unkindHistory) fail(format string, args ...any) {
 func (h *unkindHistory) live() {
 	h.life = newLife(0, func() {})
 	if h.taped {
-		h.life.tape = &tape{}
-		h.tapes = append(h.tapes, h.life.tape)
+		kept := &keptTape{}
+		h.life.tape = kept
+		h.tapes = append(h.tapes, kept)
 	}
 	if h.bridged != nil {
 		h.bridged.live(h)

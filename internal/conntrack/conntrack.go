@@ -14,6 +14,7 @@ package conntrack
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/netip"
 )
@@ -75,4 +76,28 @@ func New(datapathType, runDir string) (Remover, error) {
 		return userspace{runDir: runDir, datapath: "netdev@ovs-netdev"}, nil
 	}
 	return nil, fmt.Errorf("tracked connections of a datapath of type %q cannot be removed: neither system nor netdev", datapathType)
+}
+
+// plainConnection is a connection without methods, and what the kernel told about it.
+type plainConnection struct {
+	bareConnection
+	Raw []byte `json:",omitempty"`
+}
+
+type bareConnection Connection
+
+// MarshalJSON implements json.Marshaler: what it writes, UnmarshalJSON reads.
+func (c Connection) MarshalJSON() ([]byte, error) {
+	return json.Marshal(plainConnection{bareConnection(c), []byte(c.raw)})
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (c *Connection) UnmarshalJSON(b []byte) error {
+	var p plainConnection
+	if err := json.Unmarshal(b, &p); err != nil {
+		return err
+	}
+	*c = Connection(p.bareConnection)
+	c.raw = string(p.Raw)
+	return nil
 }

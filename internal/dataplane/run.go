@@ -71,20 +71,13 @@ func (r *Round) Run(ctx context.Context, sw Switch) {
 		result, errs := sw.Rows.CommitAll(ctx, r.Rows)
 		r.Seq, r.RowErrs = result.Seq, errs
 	}
-	failed := map[world.Object]bool{}
-	for i, err := range r.RowErrs {
-		failed[r.Owners[i]] = err != nil && r.Owners[i].Kind == world.KindPort
-	}
 	if r.Limits != nil {
 		r.Limited, r.LimitsErr = sw.Limits.SetLimits(ctx, r.Limits.Want, r.Limits.Prune)
 	}
 	for _, zone := range r.Flush {
-		err := sw.Zones.FlushZone(ctx, zone)
-		r.FlushErrs = append(r.FlushErrs, err)
-		for o, z := range r.flushFirst {
-			failed[o] = failed[o] || err != nil && z == zone
-		}
+		r.FlushErrs = append(r.FlushErrs, sw.Zones.FlushZone(ctx, zone))
 	}
+	failed := r.failed()
 	for i := range r.Bundles {
 		r.Bundles[i].commit(ctx, failed)
 	}
@@ -93,12 +86,7 @@ func (r *Round) Run(ctx context.Context, sw Switch) {
 
 // commit changes the flows of a bridge, and then the meters that go, but not flows of what has failed.
 func (b *Bundle) commit(ctx context.Context, failed map[world.Object]bool) {
-	before := len(b.Changes)
-	b.Changes = slices.DeleteFunc(b.Changes, func(c delta.Change) bool { return failed[c.Owner] })
-	if len(b.Changes) < before {
-		b.Withheld = true
-		b.MetersOut = nil // a flow that is still there may use one of these meters
-	}
+	b.leaveOut(failed)
 	msgs := make([]openflow.Message, len(b.Changes))
 	for i, c := range b.Changes {
 		msgs[i] = c.Message()

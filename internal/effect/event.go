@@ -11,6 +11,7 @@
 package effect
 
 import (
+	"encoding/json"
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/dataplane"
@@ -107,6 +108,8 @@ type (
 		CallKey
 		Result any
 		Err    error
+		// Heard is what the server answered meanwhile, from which Result follows.
+		Heard []Heard
 	}
 	// Applied is the outcome of [Apply].
 	Applied struct{ *dataplane.Round }
@@ -180,6 +183,12 @@ type Reply struct {
 	Objects   []neutron.Primitive // for an extension
 	Unread    []string            // ids of what cannot be read, empty where not even that can be read
 	Bad       error               // why
+}
+
+// Heard is what the server answered to one request.
+type Heard struct {
+	Result json.RawMessage
+	Err    error
 }
 
 // CallKey is a call of an extension.

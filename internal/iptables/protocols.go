@@ -5,6 +5,7 @@ package iptables
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"strconv"
 	"strings"
 )
@@ -89,4 +90,23 @@ func (p Protocols) number(word string) (int, bool) {
 	}
 	n, ok := p.numbers[word]
 	return n, ok
+}
+
+// plainProtocols are the names for encoding/json.
+type plainProtocols struct {
+	Words   map[int]string
+	Numbers map[string]int
+}
+
+// MarshalJSON implements json.Marshaler: what it writes, UnmarshalJSON reads.
+func (p Protocols) MarshalJSON() ([]byte, error) {
+	return json.Marshal(plainProtocols{p.words, p.numbers})
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (p *Protocols) UnmarshalJSON(b []byte) error {
+	var plain plainProtocols
+	err := json.Unmarshal(b, &plain)
+	p.words, p.numbers = plain.Words, plain.Numbers
+	return err
 }

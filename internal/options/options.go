@@ -213,4 +213,5 @@ type Patchbay struct {
 	// UnknownExtensions is what an extension leads to that Patchbay does not have: stop or ignore.
 	UnknownExtensions string
 	ReportVersion     bool // in the state report
+	TapeSize          int  // MiB; 0: inputs are not recorded
 }

@@ -217,5 +217,8 @@ func patchbayRows() []row {
 		{Option: config.Option{Group: "patchbay", Name: "report_version", Type: config.Bool{}, Default: false,
 			Help: "add this program's version to the agent's configurations in Neutron, so that openstack network agent show tells hosts with Patchbay from those without"},
 			field: func(o *Options) any { return &o.Patchbay.ReportVersion }, releases: notNeutrons},
+		{Option: config.Option{Group: "patchbay", Name: "tape_size", Type: config.Int{Min: config.Limit[int64](0), Max: config.Limit[int64](4096)}, Default: 32,
+			Help: "how many MiB the file $state_path/patchbay.tape may take, in which the agent records the inputs of its decisions for patchbay replay; as many again are kept of the agent before it; 0: nothing is recorded"},
+			field: func(o *Options) any { return &o.Patchbay.TapeSize }, releases: notNeutrons},
 	}
 }

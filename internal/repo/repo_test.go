@@ -78,12 +78,16 @@ var mayImport = map[string][]string{
 		"internal/delta", "internal/dataplane", "internal/gate", "internal/pace", "internal/pull", "internal/report", "internal/zones", "internal/inspect",
 		"internal/extension", "internal/hybrid", "internal/iptables", "internal/forwarding",
 	},
+	"internal/tape": {
+		"openflow", "oslo/messaging", "internal/core", "internal/effect", "internal/neutron", "internal/ovsdb", "internal/conntrack", "internal/world", "internal/pipeline",
+		"internal/dataplane", "internal/pull", "internal/report", "internal/zones", "internal/extension", "internal/iptables", "internal/forwarding",
+	},
 	"internal/runner": {
 		"openflow", "oslo/messaging", "internal/effect", "internal/neutron", "internal/observe", "internal/conntrack", "internal/world", "internal/dataplane",
 		"internal/pull", "internal/zones", "internal/snapshot", "internal/iptables", "internal/extension", "internal/pace", "internal/forwarding",
 	},
 	"internal/agent": {
-		"openflow", "oslo", "internal/options", "internal/effect", "internal/core", "internal/runner", "internal/neutron", "internal/ovsdb", "internal/observe",
+		"openflow", "oslo", "internal/options", "internal/effect", "internal/core", "internal/tape", "internal/runner", "internal/neutron", "internal/ovsdb", "internal/observe",
 		"internal/world", "internal/pipeline", "internal/delta", "internal/dataplane", "internal/snapshot", "internal/inspect", "internal/extension", "internal/iptables",
 	},
 	"internal/plan": {

@@ -67,6 +67,9 @@ type Batch struct {
 	networks map[world.SegmentKey]bool // those that the server counts ports of; true: no other batch of the network may be in flight
 }
 
+// Number returns the number of the batch, by which its outcome is known.
+func (b *Batch) Number() int { return b.id }
+
 // Ports returns the ports that a batch names.
 func (b *Batch) Ports() []string {
 	ids := slices.Concat(b.Update.Up, b.Update.Down)

@@ -6,7 +6,9 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"runtime/debug"
 	"slices"
@@ -94,11 +96,33 @@ func (r *Runner) askDatabase(ctx context.Context, e effect.AskDatabase) effect.E
 
 func (r *Runner) callExtension(ctx context.Context, e effect.CallExtension) effect.Event {
 	out := effect.Called{CallKey: e.CallKey}
+	to := &listening{Caller: r.cfg.Broker}
 	out.Err = r.try("call of extension "+e.Name+", "+e.Key.String(), func() (err error) {
-		out.Result, err = e.Run(ctx, r.server)
+		out.Result, err = e.Run(ctx, neutron.NewServer(to, r.cfg.Host))
 		return err
 	})
+	out.Heard = to.heard
 	return out
+}
+
+// listening makes calls, and keeps what the server answers. Nobody makes two at a time.
+type listening struct {
+	neutron.Caller
+	heard []effect.Heard
+}
+
+// Call implements neutron.Caller.
+func (l *listening) Call(ctx context.Context, t messaging.Target, method string, args, result any) error {
+	var answer json.RawMessage
+	err := l.Caller.Call(ctx, t, method, args, &answer)
+	l.heard = append(l.heard, effect.Heard{Result: answer, Err: err})
+	if err != nil || result == nil || len(answer) == 0 {
+		return err
+	}
+	if err := json.Unmarshal(answer, result); err != nil {
+		return fmt.Errorf("decoding the answer to %s: %w", method, err)
+	}
+	return nil
 }
 
 func (r *Runner) pull(ctx context.Context, e effect.Pull) effect.Event {
