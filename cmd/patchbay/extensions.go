@@ -7,6 +7,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/dvr"
 	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/fdb"
+	"github.com/patchbay-sdn/patchbay/internal/grouplog"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/options"
 	"github.com/patchbay-sdn/patchbay/internal/qos"
@@ -17,7 +18,7 @@ import (
 // Patchbay does not have were refused before; see options.Extensions.
 func extensions(o *options.Options) []extension.New {
 	devices, _ := o.FDB.Devices() // checked before
-	makers := map[string]extension.New{"qos": qos.New, "dhcp": dhcp.New(dhcpConfig(o)), "fdb": fdb.New(devices)}
+	makers := map[string]extension.New{"qos": qos.New, "dhcp": dhcp.New(dhcpConfig(o)), "fdb": fdb.New(devices), "log": grouplog.New(logBound(o))}
 	var out []extension.New
 	if o.Agent.DistributedRouting {
 		out = append(out, dvr.New)
@@ -31,6 +32,12 @@ func extensions(o *options.Options) []extension.New {
 		}
 	}
 	return out
+}
+
+// logBound is how many lines the extension log writes. A meter has no more than 32 bits.
+func logBound(o *options.Options) extension.Bound {
+	const most = 1_000_000
+	return extension.Bound{Rate: min(o.NetworkLog.RateLimit, most), Burst: min(o.NetworkLog.BurstLimit, most)}
 }
 
 // dhcpConfig is what the dhcp extension reads of the options. Whether base_mac is an address was checked before.

@@ -57,6 +57,8 @@ type (
 	Forwarding = runner.Forwarding
 	// Progress is how far the agent has come.
 	Progress = effect.Progress
+	// Records are lines of an extension's log.
+	Records = effect.WriteRecords
 )
 
 // Config is what the agent needs besides its connections.
@@ -87,6 +89,8 @@ type Config struct {
 	Forwarding  Forwarding
 	// Extensions are made over the agent's world, in this order.
 	Extensions []extension.New
+	// Records writes lines of extensions' logs, one call at a time. Lost is how many could not be kept before these. Nil: nobody does.
+	Records func(lines Records, lost uint64)
 	// Snapshot is the file in which the last world in sync is kept; empty: none is.
 	Snapshot string
 	// Version is this program's, for people.
@@ -149,7 +153,7 @@ func New(cfg Config, sw Switch, open func(onEvent func(messaging.Event)) (Broker
 	}
 	a.runner = runner.New(runner.Config{
 		Host: cfg.Host, LocalIP: cfg.World.LocalIP, Broker: a.broker, Handler: a.take, Switch: sw, Link: cfg.Link, Conntrack: cfg.Conntrack,
-		Limits: cfg.Limits, Rules: cfg.Rules, Forwarding: cfg.Forwarding, Snapshot: cfg.Snapshot, Notifier: cfg.Notifier,
+		Limits: cfg.Limits, Rules: cfg.Rules, Forwarding: cfg.Forwarding, Records: cfg.Records, Snapshot: cfg.Snapshot, Notifier: cfg.Notifier,
 	}, a.inbox.put)
 	var probe func(string)
 	if cfg.probe != nil {

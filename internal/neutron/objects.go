@@ -51,6 +51,18 @@ type PortDNS struct {
 	Name string `json:"dns_name"`
 }
 
+// Log is a log of what security groups let pass and drop. All but Enabled stays as it was created.
+type Log struct {
+	ID           string `json:"id"`
+	ProjectID    string `json:"project_id"`
+	ResourceType string `json:"resource_type"`
+	ResourceID   string `json:"resource_id"` // of a group; empty: all groups
+	TargetID     string `json:"target_id"`   // of a port; empty: all ports
+	Event        string `json:"event"`
+	Enabled      bool   `json:"enabled"`
+	Revision     int64  `json:"revision_number"`
+}
+
 // Member is a port as far as it matters to others: which groups it is in, under which addresses.
 type Member struct {
 	ID                  string            `json:"id"`
