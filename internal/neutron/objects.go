@@ -123,6 +123,23 @@ type Hints struct {
 	Hints EmbeddedJSON `json:"hints"`
 }
 
+// TXSteering is the hint about which of its queues a port of a userspace datapath sends over, thread or hash; empty: there is none.
+func (p *Port) TXSteering() string {
+	if p.Hints.Value == nil {
+		return ""
+	}
+	var hint struct {
+		OtherConfig map[string]any `json:"other_config"`
+	}
+	if json.Unmarshal(p.Hints.Value.Hints["openvswitch"], &hint) != nil {
+		return "" // as of a server that has hints of another kind
+	}
+	if v, _ := hint.OtherConfig["tx-steering"].(string); v == "hash" || v == "thread" {
+		return v
+	}
+	return ""
+}
+
 // SegmentOn returns the segment that the server chose for the port on a host: that of the last level of this host, whatever the order of the
 // levels. Where no level names the host it is that of the last one; nil if there is none.
 func (p *Port) SegmentOn(host string) *Segment {
