@@ -121,8 +121,7 @@ func (untracked) Release(context.Context, uint16, []conntrack.Connection) (int, 
 func newBench(t *testing.T) *bench {
 	b := &bench{T: t, sw: vswitch.New(t)}
 	b.must("add-br", func() (string, error) {
-		out, err := b.sw.Vsctl(t.Context(), "add-br", "br-int", "--", "set", "Bridge", "br-int", "datapath_type=netdev", "fail_mode=secure")
-		return string(out), err
+		return b.sw.Vsctl(t.Context(), "add-br", "br-int", "--", "set", "Bridge", "br-int", "datapath_type=netdev", "fail_mode=secure")
 	})
 	database, err := ovsdb.New(ovsdb.Config{Endpoint: "unix:" + b.sw.DBSocket()})
 	if err != nil {
@@ -204,8 +203,7 @@ func (b *bench) link(n string, more ...string) {
 	b.must("ethtool", func() (string, error) { return b.in(n, "ethtool", "-K", "eth0", "tx", "off") })
 	b.ip("-n", ns, "addr", "add", "10.5.0.1"+n+"/24", "dev", "eth0")
 	b.must("add-port", func() (string, error) {
-		out, err := b.sw.Vsctl(b.Context(), append([]string{"add-port", "br-int", tap}, more...)...)
-		return string(out), err
+		return b.sw.Vsctl(b.Context(), append([]string{"add-port", "br-int", tap}, more...)...)
 	})
 }
 
@@ -291,7 +289,7 @@ func TestRealPackets(t *testing.T) {
 	// To who is not of this host: the packet arrives once, and is logged once.
 	tag := b.must("tag", func() (string, error) {
 		out, err := b.sw.Vsctl(t.Context(), "get", "Port", "tap1", "tag")
-		return strings.TrimSpace(string(out)), err
+		return strings.TrimSpace(out), err
 	})
 	b.link("3", "tag="+tag)
 	b.wait("the way out", func() bool { _, err := b.in("1", "ping", "-c", "1", "-W", "1", "10.5.0.13"); return err == nil })
