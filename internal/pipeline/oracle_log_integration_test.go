@@ -100,7 +100,7 @@ func TestLogOracle(t *testing.T) {
 			rules += len(g.Rules)
 		}
 	})
-	if t.Log(fmt.Sprintf("%d flows of %d rules", flows, rules)); flows < 50 {
+	if t.Logf("%d flows of %d rules", flows, rules); flows < 50 {
 		t.Errorf("only %d flows were compared", flows)
 	}
 }
