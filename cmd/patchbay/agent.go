@@ -131,6 +131,9 @@ func startAgent(ctx context.Context, o *options.Options, to logging) error {
 	if cfg.World.Filter {
 		cfg.Rules, cfg.RulesConfig = hostRules(o)
 	}
+	records, files := openRecords(o, log)
+	defer files.close()
+	to.files, cfg.Records = append(to.files, files...), records
 	cfg.Statistics, cfg.Conntrack, cfg.Log, cfg.Notifier = database.Statistics, connections, log, notifier
 	recorder := newTape(o, log)
 	if recorder != nil {

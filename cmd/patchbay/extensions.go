@@ -10,6 +10,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/dvr"
 	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/fdb"
+	"github.com/patchbay-sdn/patchbay/internal/grouplog"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/options"
 	"github.com/patchbay-sdn/patchbay/internal/qos"
@@ -22,6 +23,7 @@ type madeExtension struct {
 	DHCP    *dhcp.Config        `json:"dhcp,omitempty"`
 	Devices map[string][]string `json:"devices,omitempty"` // of fdb
 	Metered bool                `json:"metered,omitempty"` // qos limits bandwidth with meters
+	Bound   extension.Bound     `json:"bound,omitzero"`    // of log
 }
 
 // extensionsOf lists those that the options name, in their order, after those that have an option of their own. Names that
@@ -44,6 +46,8 @@ func extensionsOf(o *options.Options) []madeExtension {
 		case "fdb":
 			devices, _ := o.FDB.Devices() // checked before
 			out = append(out, madeExtension{Name: name, Devices: devices})
+		case "log":
+			out = append(out, madeExtension{Name: name, Bound: logBound(o)})
 		}
 	}
 	return out
@@ -71,11 +75,19 @@ func makers(list []madeExtension) ([]extension.New, error) {
 			out = append(out, dhcp.New(*e.DHCP))
 		case "fdb":
 			out = append(out, fdb.New(e.Devices))
+		case "log":
+			out = append(out, grouplog.New(e.Bound))
 		default:
 			return nil, fmt.Errorf("this version has no extension %s", e.Name)
 		}
 	}
 	return out, nil
+}
+
+// logBound is how many lines the extension log writes. A meter has no more than 32 bits.
+func logBound(o *options.Options) extension.Bound {
+	const most = 1_000_000
+	return extension.Bound{Rate: min(o.NetworkLog.RateLimit, most), Burst: min(o.NetworkLog.BurstLimit, most)}
 }
 
 // dhcpConfig is what the dhcp extension reads of the options. Whether base_mac is an address was checked before.

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/core"
-	"github.com/patchbay-sdn/patchbay/internal/dataplane"
 	"github.com/patchbay-sdn/patchbay/internal/effect"
 	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/inspect"
@@ -38,24 +37,6 @@ type Switch interface {
 	Changes() <-chan *ovsdb.Batch
 }
 
-// What effects are carried out on.
-type (
-	// Conn is what the agent uses of *openflow.Conn.
-	Conn = effect.Conn
-	// Link is the state of a connection to a bridge: a new one, or why there is none.
-	Link = runner.Link
-	// Conntrack is what the agent uses of connection tracking. A zone is a local VLAN.
-	Conntrack = runner.Conntrack
-	// Limits is what the agent uses of limits of tracked connections. A zone is a local VLAN.
-	Limits = dataplane.Limiter
-	// Rules is what the agent uses of iptables.
-	Rules = runner.Rules
-	// Forwarding is what the agent uses of forwarding tables of devices.
-	Forwarding = runner.Forwarding
-	// Progress is how far the agent has come.
-	Progress = effect.Progress
-)
-
 // Config is what the agent needs besides its connections.
 type Config struct {
 	Host string
@@ -82,8 +63,10 @@ type Config struct {
 	Rules       Rules
 	RulesConfig *iptables.Config
 	Forwarding  Forwarding
-	// Extensions are made over the agent's world, in this order.
+	// Extensions are made over the agent's world, in this order. Records writes lines of their logs, one call at a time; lost is how many could
+	// not be kept before these. Nil: nobody does.
 	Extensions []extension.New
+	Records    func(lines Records, lost uint64)
 	// ExtensionsMade is how Extensions are made again, for the tape.
 	ExtensionsMade json.RawMessage
 	// Snapshot is the file in which the last world in sync is kept; empty: none is.
@@ -150,7 +133,7 @@ func New(cfg Config, sw Switch, open func(onEvent func(messaging.Event)) (Broker
 	}
 	a.runner = runner.New(runner.Config{
 		Host: cfg.Host, LocalIP: cfg.World.LocalIP, Broker: a.broker, Handler: a.take, Switch: sw, Link: cfg.Link, Conntrack: cfg.Conntrack,
-		Limits: cfg.Limits, Rules: cfg.Rules, Forwarding: cfg.Forwarding, Snapshot: cfg.Snapshot, Notifier: cfg.Notifier,
+		Limits: cfg.Limits, Rules: cfg.Rules, Forwarding: cfg.Forwarding, Records: cfg.Records, Snapshot: cfg.Snapshot, Notifier: cfg.Notifier,
 	}, a.inbox.put)
 	var probe func(string)
 	if cfg.probe != nil {

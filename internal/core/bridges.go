@@ -95,7 +95,7 @@ func (b *bridges) linked(e effect.BridgeLinked, set extension.Set) {
 	if e.Conn != nil {
 		b.start(effect.ReadFlows{
 			Reading: dataplane.Reading{Bridge: e.Bridge, Conn: e.Conn}, Begin: true,
-			AskMeters: len(set) > 0, Packets: set.HandlesPackets(),
+			AskMeters: len(set) > 0, Packets: set.PacketBounds(),
 		})
 	}
 }

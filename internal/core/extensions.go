@@ -173,13 +173,16 @@ func (x *extensions) callLost(k effect.CallKey) {
 
 // packetCame has the extension answer whose flow sent a packet.
 func (x *extensions) packetCame(e effect.PacketIn) {
-	answer, name, outcome := x.OnPacket(e.Bridge, e.Packet)
-	x.packets[packetKey{name, outcome}]++
+	r := x.OnPacket(e.Bridge, e.Packet)
+	x.packets[packetKey{r.Name, r.Outcome}]++
 	if e.Limited > 0 {
-		x.packets[packetKey{name, extension.Limited}] += e.Limited
+		x.packets[packetKey{r.Name, extension.Limited}] += e.Limited
 	}
-	if len(answer) > 0 {
-		x.start(effect.SendPackets{Bridge: e.Bridge, Conn: e.Conn, Messages: answer})
+	if len(r.Answer) > 0 {
+		x.start(effect.SendPackets{Bridge: e.Bridge, Conn: e.Conn, Messages: r.Answer})
+	}
+	if len(r.Records) > 0 {
+		x.start(effect.WriteRecords{Extension: r.Name, At: x.now(), Lines: r.Records})
 	}
 }
 

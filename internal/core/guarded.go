@@ -52,6 +52,8 @@ func guard(in extension.Member, k *containment, r *resyncing) extension.Member {
 	guardIf(in.CastHandler != nil, &out.CastHandler, extension.CastHandler(g))
 	guardIf(in.RowHandler != nil, &out.RowHandler, extension.RowHandler(g))
 	guardIf(in.PacketHandler != nil, &out.PacketHandler, extension.PacketHandler(g))
+	guardIf(in.Bounded != nil, &out.Bounded, extension.Bounded(g))
+	guardIf(in.Recorder != nil, &out.Recorder, extension.Recorder(g))
 	guardIf(in.Resyncer != nil, &out.Resyncer, extension.Resyncer(g))
 	guardIf(in.Puller != nil, &out.Puller, extension.Puller(g))
 	guardIf(in.Caller != nil, &out.Caller, extension.Caller(g))
@@ -69,11 +71,14 @@ func guardIf[T any](has bool, to *T, g T) {
 	}
 }
 
-// Name, Kinds, Topics and Devices are constants of the extension.
+// Name, Kinds, Topics, Devices and PacketBound are constants of the extension.
 func (g *guarded) Name() string          { return g.in.Name() }
 func (g *guarded) Kinds() []neutron.Kind { return g.in.PushHandler.Kinds() }
 func (g *guarded) Topics() []string      { return g.in.CastHandler.Topics() }
 func (g *guarded) Devices() []string     { return g.in.Forwarder.Devices() }
+
+// PacketBound implements extension.Bounded.
+func (g *guarded) PacketBound() extension.Bound { return g.in.Bounded.PacketBound() }
 
 // culprit is a method of the extension.
 func (g *guarded) culprit(method string) culprit {
@@ -217,6 +222,11 @@ func (g *guarded) OnPacket(p extension.Packet) (answer []openflow.Message, outco
 		return nil, extension.Failed
 	}
 	return answer, outcome
+}
+
+func (g *guarded) Records() (lines []string) {
+	_ = g.does("Records", func() error { lines = g.in.Recorder.Records(); return nil })
+	return lines
 }
 
 func (g *guarded) AddState(c *neutron.Configurations) {

@@ -15,7 +15,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -36,11 +35,9 @@ type DHCP struct {
 	networks map[string]*network // of ports here that may be answered, by id
 	recalled map[string]*network // from an earlier run
 	ports    map[string]string   // networks of such ports, by id
-	meters   map[string]uint32   // by port
+	meters   *extension.PortMeters
 	missing  map[extension.Item]bool
 	dirty    map[world.Object]bool
-	maximum  uint32          // meters of the integration bridge when they were last given out
-	noted    map[uint32]bool // ids of meters that are written down on ports; nil: not read since the last Resolve
 	last     map[string]answered
 }
 
@@ -73,7 +70,7 @@ type answered struct {
 func New(cfg Config) extension.New {
 	return func(w *world.World) extension.Extension {
 		return &DHCP{
-			w: w, cfg: cfg, networks: map[string]*network{}, recalled: map[string]*network{}, ports: map[string]string{}, meters: map[string]uint32{},
+			w: w, cfg: cfg, networks: map[string]*network{}, recalled: map[string]*network{}, ports: map[string]string{}, meters: extension.NewPortMeters(w, name),
 			missing: map[extension.Item]bool{}, dirty: map[world.Object]bool{}, last: map[string]answered{},
 		}
 	}
@@ -89,10 +86,9 @@ func (d *DHCP) Resolve(changed []world.Object) []world.Object {
 			d.settle(o.ID)
 		}
 	}
-	if most := d.w.MaxMeters[d.w.Config.IntegrationBridge]; most != d.maximum {
-		d.maximum = most
+	if d.meters.Renewed() {
 		for id := range d.ports {
-			d.number(id)
+			d.meters.Number(id)
 			d.dirty[portObject(id)] = true
 		}
 	}
@@ -105,7 +101,7 @@ func (d *DHCP) Resolve(changed []world.Object) []world.Object {
 	}
 	out := slices.Collect(maps.Keys(d.dirty))
 	clear(d.dirty)
-	d.noted = nil
+	d.meters.Forget()
 	return out
 }
 
@@ -131,7 +127,7 @@ func (d *DHCP) settle(id string) {
 		delete(d.ports, id)
 	}
 	if next == "" {
-		d.release(id)
+		d.meters.Release(id)
 		delete(d.last, id)
 		return
 	}
@@ -139,7 +135,7 @@ func (d *DHCP) settle(id string) {
 	n := d.use(next)
 	n.ports[id] = true
 	d.seek(n, p.Details)
-	d.number(id)
+	d.meters.Number(id)
 }
 
 // seek asks for the subnets of a network once more if a port names one that is not among them: its push may have been missed.
@@ -163,42 +159,6 @@ func (d *DHCP) use(id string) *network {
 		d.missing[networkItem(id)], d.missing[subnetsItem(id)] = true, true
 	}
 	return n
-}
-
-// number gives the meter of a port its id.
-func (d *DHCP) number(id string) {
-	switch most := d.w.MaxMeters[d.w.Config.IntegrationBridge]; {
-	case most == 0:
-		d.release(id)
-	case d.meters[id] == 0 || d.meters[id] > most:
-		d.release(id)
-		if d.noted == nil {
-			d.noted = d.readMeters()
-		}
-		if n := d.w.MeterIDs.Choose(meterUse(id), most, func(n uint32) bool { return d.noted[n] }); n != 0 {
-			d.meters[id] = n
-		}
-	}
-}
-
-func (d *DHCP) release(id string) {
-	d.w.MeterIDs.Release(d.meters[id], meterUse(id))
-	delete(d.meters, id)
-}
-
-func meterUse(id string) world.MeterUse { return world.MeterUse{Extension: name, For: id + name} }
-
-// readMeters returns the ids of meters that are written down on ports: they belong to quality of service, of this agent or of one before.
-func (d *DHCP) readMeters() map[uint32]bool {
-	out := map[uint32]bool{}
-	for p := range d.w.View.Ports() {
-		for k, v := range p.OtherConfig {
-			if n, err := strconv.ParseUint(v, 10, 32); err == nil && (strings.HasSuffix(k, "_ingress") || strings.HasSuffix(k, "_egress")) {
-				out[uint32(n)] = true
-			}
-		}
-	}
-	return out
 }
 
 // clientOf returns what answers to a port are made from; nil while it is not known, or if the port gets none.

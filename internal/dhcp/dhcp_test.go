@@ -122,17 +122,17 @@ func TestMetersAreShared(t *testing.T) {
 	other := world.MeterUse{Extension: "qos", For: "a"}
 	taken := d.w.MeterIDs.Choose(other, 3, func(uint32) bool { return false })
 	for _, id := range []string{"p", "q", "r"} {
-		d.number(id)
+		d.meters.Number(id)
 	}
-	if d.meters["p"] == 0 || d.meters["q"] == 0 || d.meters["p"] == d.meters["q"] || d.meters["p"] == taken || d.meters["q"] == taken || d.meters["r"] != 0 {
+	if d.meters.ID("p") == 0 || d.meters.ID("q") == 0 || d.meters.ID("p") == d.meters.ID("q") || d.meters.ID("p") == taken || d.meters.ID("q") == taken || d.meters.ID("r") != 0 {
 		t.Errorf("meters %v beside %d of 3", d.meters, taken)
 	}
-	d.release("p")
-	if d.number("r"); d.meters["r"] == 0 {
+	d.meters.Release("p")
+	if d.meters.Number("r"); d.meters.ID("r") == 0 {
 		t.Error("the meter of a port that is gone is not given out again")
 	}
 	d.w.MaxMeters["br-int"] = 0
-	if d.number("r"); d.meters["r"] != 0 {
+	if d.meters.Number("r"); d.meters.ID("r") != 0 {
 		t.Error("a switch without meters has one")
 	}
 }

@@ -43,9 +43,9 @@ func (d *DHCP) Compile(o world.Object, want *pipeline.Want) {
 	if !v4 && !v6 {
 		return
 	}
-	br, meter := d.w.Config.IntegrationBridge, d.meters[o.ID]
+	br, meter := d.w.Config.IntegrationBridge, d.meters.ID(o.ID)
 	if meter != 0 {
-		want.Meters = append(want.Meters, extension.PacketMeter(br, "how often the port's DHCP is answered", meter))
+		want.Meters = append(want.Meters, extension.PacketMeter(br, "how often the port's DHCP is answered", meter, extension.DefaultBound()))
 	}
 	add := func(reason string, ether uint64, from, to uint64, dst of.Term) {
 		want.Flow(br, reason, of.Flow{

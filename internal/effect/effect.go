@@ -13,6 +13,7 @@ import (
 
 	"github.com/patchbay-sdn/patchbay/internal/dataplane"
 	"github.com/patchbay-sdn/patchbay/internal/delta"
+	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/forwarding"
 	"github.com/patchbay-sdn/patchbay/internal/iptables"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
@@ -85,8 +86,10 @@ type (
 		dataplane.Reading
 		// Begin: the connection is new. Changes are reported from then on.
 		Begin bool
-		// AskMeters: it is found out how many meters the bridge can have. Packets: those are passed on that flows send to the controller.
-		AskMeters, Packets bool
+		// AskMeters: it is found out how many meters the bridge can have. Packets: those are passed on that
+		// flows of extensions send to the controller, within bounds.
+		AskMeters bool
+		Packets   map[string]extension.Bound // by extension; nil: none
 	}
 	// Apply makes one round of changes.
 	Apply struct{ *dataplane.Round }
@@ -100,6 +103,12 @@ type (
 		Bridge   string
 		Conn     Conn
 		Messages []openflow.Message
+	}
+	// WriteRecords writes lines of an extension's log.
+	WriteRecords struct {
+		Extension string
+		At        time.Time
+		Lines     []string
 	}
 	// ListConnections lists the marked connections of zones.
 	ListConnections struct{ Zones []uint16 }
@@ -158,6 +167,7 @@ func (ReadFlows) effect()          {}
 func (Apply) effect()              {}
 func (HangUp) effect()             {}
 func (SendPackets) effect()        {}
+func (WriteRecords) effect()       {}
 func (ListConnections) effect()    {}
 func (ReleaseConnections) effect() {}
 func (ReadRules) effect()          {}
@@ -212,12 +222,16 @@ func (e CallExtension) String() string { return "extension " + e.Name + " calls 
 func (e Dial) String() string { return "dial " + e.Bridge }
 
 func (e ReadFlows) String() string {
-	return fmt.Sprintf("read flows of %s, begin %v meters %v packets %v max meters %d", e.Bridge, e.Begin, e.AskMeters, e.Packets, e.MaxMeters)
+	return fmt.Sprintf("read flows of %s, begin %v meters %v packets %v max meters %d", e.Bridge, e.Begin, e.AskMeters, len(e.Packets) > 0, e.MaxMeters)
 }
 
 func (e HangUp) String() string { return "hang up " + e.Bridge }
 
 func (e SendPackets) String() string { return fmt.Sprintf("send to %s %+v", e.Bridge, e.Messages) }
+
+func (e WriteRecords) String() string {
+	return fmt.Sprintf("write records of extension %s at %d %q", e.Extension, e.At.UnixNano(), e.Lines)
+}
 
 func (e ListConnections) String() string { return fmt.Sprintf("list connections of zones %v", e.Zones) }
 

@@ -3,8 +3,8 @@
 // Package effect has the inputs and the outputs of the agent's decisions: events, and effects, as plain data.
 //
 // Package core takes events and returns effects. Package runner carries effects out. An effect ends in one event, its outcome, which is named
-// with it; a panic of the work is the outcome's error, see [Try]. Three effects have none, because it would only turn the loop: [HangUp] ends in
-// the [BridgeLinked] of the connection, [SendPackets] is not repeated, and of [Notify] only a failure is an event.
+// with it; a panic of the work is the outcome's error, see [Try]. Four effects have none, because it would only turn the loop: [HangUp] ends in
+// the [BridgeLinked] of the connection, [SendPackets] and [WriteRecords] are not repeated, and of [Notify] only a failure is an event.
 //
 // An effect prints the same text whenever it says the same, see [Effects.String]. A connection to a bridge is a handle: it is compared, and printed
 // by the name of its bridge.

@@ -4,7 +4,7 @@
 // routing and the like. docs/tutorial/first-extension.md shows how to write one.
 //
 // An [Extension] has three methods: its name, what follows from a change, and what it wants of an object. What else it does it
-// says by implementing optional interfaces: [PushHandler], [CastHandler], [RowHandler], [PacketHandler], [Resyncer], [Puller],
+// says by implementing optional interfaces: [PushHandler], [CastHandler], [RowHandler], [PacketHandler], [Bounded], [Recorder], [Resyncer], [Puller],
 // [Caller], [Timed], [Forwarder], [StateReporter], [Saver], [Explainer]. [NewMember] finds them once, by type assertion. A type that wraps an
 // extension is a [Wrapper], or has to implement those that the wrapped one has.
 //
@@ -75,6 +75,12 @@ type PacketHandler interface {
 	// OnPacket takes a packet of one of its flows. It returns what to send in answer, and what became of the packet.
 	OnPacket(p Packet) ([]openflow.Message, Outcome)
 }
+
+// Bounded is a [PacketHandler] whose packets have another bound than [DefaultBound], always the same.
+type Bounded interface{ PacketBound() Bound }
+
+// Recorder is a [PacketHandler] that has a log of its own. Records returns the lines that OnPacket has led to since it was last called.
+type Recorder interface{ Records() []string }
 
 // Resyncer is an extension that knows something of the server. Resync says that messages may have been lost: everything is to be
 // asked for again. What is known stays in force.

@@ -20,12 +20,13 @@ type Packet struct {
 // Outcome says in one word what became of a packet. It is a label of a metric: use few.
 type Outcome string
 
-// The outcomes. An extension returns one of the first four.
+// The outcomes. An extension returns one of the first five, or Limited where it has a bound of its own.
 const (
 	Answered  Outcome = "answered"
 	Ignored   Outcome = "ignored"   // it needs no answer
 	Refused   Outcome = "refused"   // it is not the sender's to ask, or not ours to answer
 	Malformed Outcome = "malformed" // it cannot be read
+	Logged    Outcome = "logged"    // it is written down
 	Failed    Outcome = "failed"    // the extension panicked
 	Unclaimed Outcome = "unclaimed" // no extension has such a flow
 	Limited   Outcome = "limited"   // there were too many with the same key
@@ -36,8 +37,16 @@ const (
 const (
 	PacketRate  = 10
 	PacketBurst = 30
-	PacketEvery = time.Second / PacketRate
 )
+
+// Bound is how many packets with one key reach the agent: Burst at once, and then Rate a second.
+type Bound struct{ Rate, Burst int }
+
+// Every is the time after which one more packet may come.
+func (b Bound) Every() time.Duration { return time.Second / time.Duration(max(b.Rate, 1)) }
+
+// DefaultBound is that of an extension that is not [Bounded].
+func DefaultBound() Bound { return Bound{PacketRate, PacketBurst} }
 
 // ToAgent returns the action of a flow that sends whole packets to the extension with the name. The key says whose packets they are, such as
 // a port's id: packets with one key share a bound. Meter is the id of the meter that [PacketMeter] makes, so that the switch keeps the bound;
@@ -49,20 +58,51 @@ func ToAgent(name, key string, meter uint32) openflow.Action {
 }
 
 // PacketMeter returns the meter for packets with one key.
-func PacketMeter(bridge, reason string, id uint32) pipeline.Meter {
+func PacketMeter(bridge, reason string, id uint32, b Bound) pipeline.Meter {
 	return pipeline.Meter{Bridge: bridge, Reason: reason, MeterDesc: openflow.MeterDesc{
-		ID: id, Flags: openflow.MeterPktps | openflow.MeterBurst, Bands: []openflow.Band{{Rate: PacketRate, Burst: PacketBurst}},
+		ID: id, Flags: openflow.MeterPktps | openflow.MeterBurst, Bands: []openflow.Band{{Rate: uint32(b.Rate), Burst: uint32(b.Burst)}}, //nolint:gosec // options bound them
 	}}
 }
 
-// OnPacket hands a packet to the extension whose flow sent it. It returns what to send in answer, whose the packet is and what became of it.
-func (s Set) OnPacket(bridge string, p *openflow.PacketIn) (answer []openflow.Message, name string, outcome Outcome) {
+// Reply is what follows from a packet.
+type Reply struct {
+	Name    string // of the extension whose flow sent the packet
+	Outcome Outcome
+	Answer  []openflow.Message // to send
+	Records []string           // lines of the extension's log
+}
+
+// OnPacket hands a packet to the extension whose flow sent it.
+func (s Set) OnPacket(bridge string, p *openflow.PacketIn) Reply {
 	name, key, _ := strings.Cut(string(p.Userdata), " ")
 	for _, m := range s {
-		if m.PacketHandler != nil && m.Name() == name {
-			answer, outcome = m.PacketHandler.OnPacket(Packet{p, bridge, key})
-			return answer, name, outcome
+		if m.PacketHandler == nil || m.Name() != name {
+			continue
+		}
+		r := Reply{Name: name}
+		r.Answer, r.Outcome = m.PacketHandler.OnPacket(Packet{p, bridge, key})
+		if m.Recorder != nil {
+			r.Records = m.Recorder.Records()
+		}
+		return r
+	}
+	return Reply{Outcome: Unclaimed}
+}
+
+// PacketBounds returns the bounds of the packets of each extension that takes some, by its name. Without one no packets are passed on.
+func (s Set) PacketBounds() map[string]Bound {
+	var out map[string]Bound
+	for _, m := range s {
+		if m.PacketHandler == nil {
+			continue
+		}
+		if out == nil {
+			out = map[string]Bound{}
+		}
+		out[m.Name()] = DefaultBound()
+		if m.Bounded != nil {
+			out[m.Name()] = m.Bounded.PacketBound()
 		}
 	}
-	return nil, "", Unclaimed
+	return out
 }

@@ -32,14 +32,14 @@ func TestPacketsGoToWhoseFlowSentThem(t *testing.T) {
 	from := func(action openflow.Action) *openflow.PacketIn {
 		return &openflow.PacketIn{Userdata: []byte(action.(openflow.Controller).Userdata)}
 	}
-	answer, name, outcome := set.OnPacket("br-int", from(extension.ToAgent("dnsx", "port 1", 7)))
-	if len(answer) != 1 || name != "dnsx" || outcome != extension.Answered || len(a.keys) != 0 || len(b.keys) != 1 || b.keys[0] != "br-int/port 1" {
-		t.Errorf("%d answers of %q, %s; the packet came to %q and %q", len(answer), name, outcome, a.keys, b.keys)
+	reply := set.OnPacket("br-int", from(extension.ToAgent("dnsx", "port 1", 7)))
+	if len(reply.Answer) != 1 || reply.Name != "dnsx" || reply.Outcome != extension.Answered || len(a.keys) != 0 || len(b.keys) != 1 || b.keys[0] != "br-int/port 1" {
+		t.Errorf("%d answers of %q, %s; the packet came to %q and %q", len(reply.Answer), reply.Name, reply.Outcome, a.keys, b.keys)
 	}
 	for _, userdata := range []string{"", "dn", "log x"} {
-		answer, name, outcome = set.OnPacket("br-int", &openflow.PacketIn{Userdata: []byte(userdata)})
-		if answer != nil || name != "" || outcome != extension.Unclaimed {
-			t.Errorf("userdata %q: %d answers of %q, %s", userdata, len(answer), name, outcome)
+		reply = set.OnPacket("br-int", &openflow.PacketIn{Userdata: []byte(userdata)})
+		if reply.Answer != nil || reply.Name != "" || reply.Outcome != extension.Unclaimed {
+			t.Errorf("userdata %q: %d answers of %q, %s", userdata, len(reply.Answer), reply.Name, reply.Outcome)
 		}
 	}
 	if c := extension.ToAgent("dns", "k", 7).(openflow.Controller); c.Meter != 7 || c.MaxLen != 0xffff {

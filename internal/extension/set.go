@@ -21,6 +21,8 @@ type Member struct {
 	CastHandler   CastHandler
 	RowHandler    RowHandler
 	PacketHandler PacketHandler
+	Bounded       Bounded
+	Recorder      Recorder
 	Resyncer      Resyncer
 	Puller        Puller
 	Caller        Caller
@@ -49,6 +51,8 @@ func NewMember(e Extension) Member {
 	m.CastHandler, _ = e.(CastHandler)
 	m.RowHandler, _ = e.(RowHandler)
 	m.PacketHandler, _ = e.(PacketHandler)
+	m.Bounded, _ = e.(Bounded)
+	m.Recorder, _ = e.(Recorder)
 	m.Resyncer, _ = e.(Resyncer)
 	m.Puller, _ = e.(Puller)
 	m.Caller, _ = e.(Caller)
@@ -110,11 +114,6 @@ func (s Set) Topics() []string {
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
-}
-
-// HandlesPackets says whether an extension takes packets.
-func (s Set) HandlesPackets() bool {
-	return slices.ContainsFunc(s, func(m Member) bool { return m.PacketHandler != nil })
 }
 
 // OnPush hands a push to those who take its kind.

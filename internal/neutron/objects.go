@@ -51,6 +51,18 @@ type PortDNS struct {
 	Name string `json:"dns_name"`
 }
 
+// Log is a log of what security groups let pass and drop. All but Enabled stays as it was created.
+type Log struct {
+	ID           string `json:"id"`
+	ProjectID    string `json:"project_id"`
+	ResourceType string `json:"resource_type"`
+	ResourceID   string `json:"resource_id"` // of a group; empty: all groups
+	TargetID     string `json:"target_id"`   // of a port; empty: all ports
+	Event        string `json:"event"`
+	Enabled      bool   `json:"enabled"`
+	Revision     int64  `json:"revision_number"`
+}
+
 // Member is a port as far as it matters to others: which groups it is in, under which addresses.
 type Member struct {
 	ID                  string            `json:"id"`
@@ -109,6 +121,23 @@ type Segment struct {
 // Hints are per-port wishes for the backend (Neutron 23 and later).
 type Hints struct {
 	Hints EmbeddedJSON `json:"hints"`
+}
+
+// TXSteering is the hint about which of its queues a port of a userspace datapath sends over, thread or hash; empty: there is none.
+func (p *Port) TXSteering() string {
+	if p.Hints.Value == nil {
+		return ""
+	}
+	var hint struct {
+		OtherConfig map[string]any `json:"other_config"`
+	}
+	if json.Unmarshal(p.Hints.Value.Hints["openvswitch"], &hint) != nil {
+		return "" // as of a server that has hints of another kind
+	}
+	if v, _ := hint.OtherConfig["tx-steering"].(string); v == "hash" || v == "thread" {
+		return v
+	}
+	return ""
 }
 
 // SegmentOn returns the segment that the server chose for the port on a host: that of the last level of this host, whatever the order of the

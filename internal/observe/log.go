@@ -28,6 +28,7 @@ const (
 type Record struct {
 	Level slog.Level
 	PC    uintptr // where it was made
+	Name  string  // of the logger
 	Text  []byte
 }
 
@@ -62,7 +63,7 @@ func New(outputs []Output) *slog.Logger {
 		if o.Layout == "" {
 			o.Layout = defaultLayout
 		}
-		all = append(all, &handler{out: &locked{Sink: o.Sink}, output: o, me: me})
+		all = append(all, &handler{out: &locked{Sink: o.Sink}, output: o, me: me, name: loggerName})
 	}
 	return slog.New(slog.NewMultiHandler(all...))
 }
@@ -93,6 +94,7 @@ type handler struct {
 	out    *locked
 	output Output
 	me     *process
+	name   string // of the logger
 	attrs  string // rendered, each with a leading space
 	extra  []slog.Attr
 	prefix string // of open groups, with a trailing dot
@@ -112,7 +114,7 @@ func (h *handler) Handle(_ context.Context, r slog.Record) error {
 	}
 	h.out.mu.Lock()
 	defer h.out.mu.Unlock()
-	return h.out.Put(Record{Level: r.Level, PC: r.PC, Text: line})
+	return h.out.Put(Record{Level: r.Level, PC: r.PC, Name: h.name, Text: line})
 }
 
 // text is the record as oslo.log's ContextFormatter writes one without a request.
@@ -123,10 +125,18 @@ func (h *handler) text(r *slog.Record) []byte {
 	b = strconv.AppendInt(b, int64(h.me.pid), 10)
 	b = append(b, ' ')
 	b = append(b, levelName(r.Level)...)
-	b = append(b, " patchbay [-] "...)
+	b = append(b, ' ')
+	b = append(b, h.name...)
+	b = append(b, " [-] "...)
 	b = append(b, oneLine(r.Message)...)
 	return append(b, h.attrs...)
 }
+
+// nameKey is the key of an attribute that is the logger's name. No other begins with this.
+const nameKey = "\x00logger"
+
+// Named returns a logger whose records have another name than this program's, where it is one of [New].
+func Named(l *slog.Logger, name string) *slog.Logger { return l.With(slog.String(nameKey, name)) }
 
 // with returns the handler with further attributes.
 func (h *handler) with(n int, each func(func(slog.Attr) bool)) *handler {
@@ -136,6 +146,10 @@ func (h *handler) with(n int, each func(func(slog.Attr) bool)) *handler {
 	}
 	b := []byte(h.attrs)
 	each(func(a slog.Attr) bool {
+		if a.Key == nameKey {
+			c.name = a.Value.String()
+			return true
+		}
 		if h.output.Format != Text {
 			c.extra = append(c.extra[:len(c.extra):len(c.extra)], flat(h.prefix, a)...)
 		}

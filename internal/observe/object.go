@@ -81,13 +81,13 @@ func (h *handler) object(r *slog.Record) []byte {
 	var doc any
 	if h.output.Format == Fluent {
 		doc = fluentRecord{
-			Message: message, Time: r.Time.Format(h.output.Layout), Name: loggerName, Level: levelName(r.Level), FileName: filepath.Base(at.File),
+			Message: message, Time: r.Time.Format(h.output.Layout), Name: h.name, Level: levelName(r.Level), FileName: filepath.Base(at.File),
 			LineNo: at.Line, Module: module(at.File), FuncName: function(at.Function), ProcessName: mainProcess, CmdLine: h.me.command,
 			HostName: h.me.host, Context: map[string]any{}, Extra: extra,
 		}
 	} else {
 		doc = jsonRecord{
-			Message: message, ASCTime: r.Time.Format(h.output.Layout), Name: loggerName, Msg: r.Message, Args: []string{},
+			Message: message, ASCTime: r.Time.Format(h.output.Layout), Name: h.name, Msg: r.Message, Args: []string{},
 			LevelName: levelName(r.Level), LevelNo: levelNumber(r.Level), PathName: at.File, FileName: filepath.Base(at.File),
 			Module: module(at.File), LineNo: at.Line, FuncName: function(at.Function), Created: float64(r.Time.UnixMicro()) / 1e6,
 			Msecs: float64(r.Time.Nanosecond()/int(time.Microsecond)) / 1e3, RelativeCreated: float64(r.Time.Sub(h.me.began).Microseconds()) / 1e3,

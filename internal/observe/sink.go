@@ -88,7 +88,7 @@ func Journal(address, program string, facility int, instead io.Writer) *Socket {
 			{"MESSAGE", string(r.Text)}, {"PRIORITY", strconv.Itoa(priority(r.Level))}, {"SYSLOG_IDENTIFIER", program},
 			{"SYSLOG_FACILITY", strconv.Itoa(facility)}, {"CODE_FILE", at.File}, {"CODE_LINE", strconv.Itoa(at.Line)},
 			{"CODE_FUNC", function(at.Function)}, {"THREAD_NAME", mainThread}, {"PROCESS_NAME", mainProcess},
-			{"LOGGER_NAME", loggerName}, {"LOGGER_LEVEL", levelName(r.Level)},
+			{"LOGGER_NAME", r.Name}, {"LOGGER_LEVEL", levelName(r.Level)},
 		} {
 			appendField(&b, f.name, f.value)
 		}

@@ -192,12 +192,15 @@ func (o *Options) Advice() []Problem {
 	return append(out, o.openDoors()...)
 }
 
-// adviseExtensions names the extensions that the agent goes on without.
+// adviseExtensions names the extensions that the agent goes on without, and those that have nothing to do.
 func (o *Options) adviseExtensions() []Problem {
-	if o.Patchbay.UnknownExtensions != ignoreUnknown {
-		return nil // they stop it
-	}
 	var out []Problem
+	if slices.Contains(o.Agent.Extensions, "log") && (o.SecurityGroup.Driver() != FirewallOpenVSwitch || !o.SecurityGroup.Enabled) {
+		out = append(out, o.at("agent", "extensions", "names log, which logs nothing here: it needs [securitygroup] firewall_driver = openvswitch and enable_security_group = true."))
+	}
+	if o.Patchbay.UnknownExtensions != ignoreUnknown {
+		return out // they stop it
+	}
 	for _, name := range o.MissingExtensions() {
 		if !isolating(name) {
 			out = append(out, o.at("agent", "extensions", "%s; the agent goes on without it.", describeExtension(name)))

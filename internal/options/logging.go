@@ -81,6 +81,25 @@ func (l *Log) outputs() Logging {
 	return out
 }
 
+// PacketLog is where the extension log writes its lines besides the agent's own log, and whether they go to that, too: to the file that the options name and
+// nowhere else; without one to the agent's log, and, if that goes elsewhere, to the journal or the system log.
+func (o *Options) PacketLog() (to *LogOutput, own bool) {
+	own = o.NetworkLog.OutputFile == ""
+	out := LogOutput{To: LogSyslog, Path: systemLog, Facility: o.Log.Facility, Format: LogText, DateFormat: o.Log.DateFormat, Level: slog.LevelInfo}
+	switch {
+	case !own:
+		out.To, out.Path = LogFile, o.NetworkLog.OutputFile
+	case o.Log.Journal:
+		out.To, out.Path = LogJournal, ""
+	}
+	for _, l := range o.Logging().Outputs {
+		if own && (l.To == LogSyslog || l.To == LogJournal) {
+			return nil, true
+		}
+	}
+	return &out, own
+}
+
 // systemLog is the socket of the system log.
 const systemLog = "/dev/log"
 

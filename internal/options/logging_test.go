@@ -142,16 +142,40 @@ func TestLoggingOfOptions(t *testing.T) {
 // An extension that is missing stops the start, or not, as unknown_extensions says; one that filters ports always does.
 func TestUnknownExtensions(t *testing.T) {
 	for text, want := range map[string]struct{ stops, warns int }{
-		"[agent]\nextensions = qos\n":                                                       {0, 0},
-		"[agent]\nextensions = qos, log, taas\n":                                            {2, 0},
-		"[agent]\nextensions = qos, log, taas\n[patchbay]\nunknown_extensions=stop":         {2, 0},
-		"[agent]\nextensions = qos,log,taas,log\n[patchbay]\nunknown_extensions = ignore\n": {0, 2},
-		"[agent]\nextensions = fdb\n[fdb]\nshared_physical_device_mappings=p:d":             {0, 0},
-		"[agent]\nextensions = fwaas_v2,log\n[patchbay]\nunknown_extensions = ignore\n":     {1, 1},
+		"[agent]\nextensions = qos\n":                                                                 {0, 0},
+		"[agent]\nextensions = qos, local_ip, taas\n":                                                 {2, 0},
+		"[agent]\nextensions = qos, local_ip, taas\n[patchbay]\nunknown_extensions=stop":              {2, 0},
+		"[agent]\nextensions = qos,local_ip,taas,local_ip\n[patchbay]\nunknown_extensions = ignore\n": {0, 2},
+		"[agent]\nextensions = qos,log\n":                                                             {0, 1}, // nothing filters
+		"[agent]\nextensions = fdb\n[fdb]\nshared_physical_device_mappings=p:d":                       {0, 0},
+		"[agent]\nextensions = fwaas_v2,local_ip\n[patchbay]\nunknown_extensions = ignore\n":          {1, 1},
 	} {
 		o := loadText(t, text+"\n[securitygroup]\nenable_security_group = false\n")
 		if len(o.Unsupported()) != want.stops || len(o.Advice()) != want.warns {
 			t.Errorf("%q: stops for %v, warns of %v, want %d and %d", text, o.Unsupported(), o.Advice(), want.stops, want.warns)
+		}
+	}
+}
+
+// The lines of the extension log go to the file that is named for them and nowhere else; without one to the agent's log, and to the system log or the journal besides.
+func TestPacketLog(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                            "syslog:/dev/log own",
+		"[DEFAULT]\nuse_journal=true": "own",
+		"[DEFAULT]\nuse_syslog=true":  "own",
+		"[DEFAULT]\nlog_file=/f":      "syslog:/dev/log own",
+		"[network_log]\nlocal_output_log_base=/var/log/neutron/packets.log": "file:/var/log/neutron/packets.log",
+	} {
+		to, own := loadText(t, text+"\n").PacketLog()
+		var got []string
+		if to != nil {
+			got = append(got, to.To+":"+to.Path)
+		}
+		if own {
+			got = append(got, "own")
+		}
+		if have := strings.Join(got, " "); have != want {
+			t.Errorf("%q: %s, want %s", text, have, want)
 		}
 	}
 }

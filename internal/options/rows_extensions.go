@@ -14,6 +14,9 @@ func extensionRows() []row {
 	dhcp := func(name string, t config.Type, def any, help string, field func(*Options) any) row {
 		return row{Option: config.Option{Group: "DHCP", Name: name, Type: t, Default: def, Help: help}, field: field}
 	}
+	logs := func(name string, t config.Type, def any, help string, field func(*Options) any) row {
+		return row{Option: config.Option{Group: "network_log", Name: name, Type: t, Default: def, Help: help}, field: field}
+	}
 	metadata := func(name string, t config.Type, def any, help string, field func(*Options) any) row {
 		return since("26 and later", of("metadata_path", "metadata", name, t, def, help, field))
 	}
@@ -28,9 +31,9 @@ func extensionRows() []row {
 		{Option: config.Option{Group: "FDB", Name: "shared_physical_device_mappings", Type: config.List{}, Default: "",
 			Help: "with the extension fdb: physnet:device shared with SR-IOV ports; a physical network may have several"},
 			field: func(o *Options) any { return &o.FDB.SharedDevices }},
-		of("log", "network_log", "rate_limit", least(100), 100, "logged packets per second", func(o *Options) any { return &o.NetworkLog.RateLimit }),
-		of("log", "network_log", "burst_limit", least(25), 25, "logged packets in a burst", func(o *Options) any { return &o.NetworkLog.BurstLimit }),
-		of("log", "network_log", "local_output_log_base", text, nil, "file for logged packets; else the system log",
+		logs("rate_limit", least(100), 100, "with the extension log: lines a second on this host, besides one of each port", func(o *Options) any { return &o.NetworkLog.RateLimit }),
+		logs("burst_limit", least(25), 25, "with the extension log: lines at once", func(o *Options) any { return &o.NetworkLog.BurstLimit }),
+		logs("local_output_log_base", text, nil, "with the extension log: file for its lines; not set: the agent's log, and the journal or the system log",
 			func(o *Options) any { return &o.NetworkLog.OutputFile }),
 		metadata("provider_cidr", text, "240.0.0.0/16", "addresses given to ports on the metadata path", func(o *Options) any { return &o.Metadata.ProviderCIDR }),
 		metadata("provider_vlan_id", num, 1, "VLAN of the metadata path", func(o *Options) any { return &o.Metadata.ProviderVLAN }),

@@ -224,6 +224,18 @@ func (e InterfaceEdit) RemoveOptions(keys ...string) InterfaceEdit {
 	return e
 }
 
+// MergeOtherConfig sets keys of other_config and leaves all others.
+func (e InterfaceEdit) MergeOtherConfig(m map[string]string) InterfaceEdit {
+	e.op.merge("other_config", m)
+	return e
+}
+
+// RemoveOtherConfig removes keys of other_config.
+func (e InterfaceEdit) RemoveOtherConfig(keys ...string) InterfaceEdit {
+	e.op.remove("other_config", keys...)
+	return e
+}
+
 // MergeExternalIDs sets keys of external_ids and leaves all others.
 func (e InterfaceEdit) MergeExternalIDs(m map[string]string) InterfaceEdit {
 	e.op.merge("external_ids", m)

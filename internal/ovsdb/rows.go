@@ -63,6 +63,7 @@ type Interface struct {
 	Error                string // why OFPort is -1
 	IngressPolicingRate  int    // kbit/s, 0 is no limit
 	IngressPolicingBurst int    // kbit
+	OtherConfig          map[string]string
 }
 
 // Controller is a row of the table Controller.

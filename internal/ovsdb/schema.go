@@ -105,6 +105,7 @@ func newSchema() *schema {
 			"error":                  col(func(r *Interface) *string { return &r.Error }, optStringCodec()),
 			"ingress_policing_rate":  col(func(r *Interface) *int { return &r.IngressPolicingRate }, intCodec()),
 			"ingress_policing_burst": col(func(r *Interface) *int { return &r.IngressPolicingBurst }, intCodec()),
+			"other_config":           col(func(r *Interface) *map[string]string { return &r.OtherConfig }, strMap),
 		}},
 		controller: table[Controller]{"Controller", func(r *Controller) *UUID { return &r.UUID }, map[string]column[Controller]{
 			"target":                 col(func(r *Controller) *string { return &r.Target }, stringCodec()),

@@ -37,7 +37,17 @@ type InterfaceSpec struct {
 	ExternalIDs map[string]string // merged
 	List        *IDList
 	Policing    *Policing
+	Steering    *Steering
 }
+
+// Steering says how an interface of a userspace datapath spreads what it sends over its queues; empty: as Open vSwitch does by itself.
+type Steering string
+
+// steeringKey is its key in other_config.
+const steeringKey = "tx-steering"
+
+// SteeringOf returns what is set.
+func SteeringOf(i *Interface) Steering { return Steering(i.OtherConfig[steeringKey]) }
 
 // Policing is a limit of what an interface receives from its VM. 0 is no limit.
 type Policing struct {
@@ -62,6 +72,13 @@ func (s InterfaceSpec) diff(t *Tx, v *View) {
 	}
 	if p := s.Policing; p != nil && (i.IngressPolicingRate != p.Rate || i.IngressPolicingBurst != p.Burst) {
 		t.Interface(i.UUID).SetIngressPolicing(p.Rate, p.Burst)
+	}
+	if k := s.Steering; k != nil && *k != SteeringOf(i) {
+		if *k == "" {
+			t.Interface(i.UUID).RemoveOtherConfig(steeringKey)
+		} else {
+			t.Interface(i.UUID).MergeOtherConfig(map[string]string{steeringKey: string(*k)})
+		}
 	}
 	missing := differing(i.ExternalIDs, s.ExternalIDs)
 	if l := s.List; l != nil {

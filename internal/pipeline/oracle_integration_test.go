@@ -145,8 +145,15 @@ func (c *cloud) caseOf() oracleCase {
 	return o
 }
 
-// flows asks for the flows of a cloud, with the numbers of conjunctions that we use.
-func (p *python) flows(t failer, c *cloud) map[of.Key]of.Entry {
+// answer is what Python makes of a cloud.
+type answer struct {
+	Flows        []string `json:"flows"`
+	Log          []string `json:"log"`
+	Conjunctions [][5]any `json:"conjunctions"`
+}
+
+// ask asks about a cloud, and returns by which number we know what conjunctions of Python stand for.
+func (p *python) ask(t failer, c *cloud) (answer, func(id uint32) uint32) {
 	t.Helper()
 	question, err := json.Marshal(c.caseOf())
 	if err != nil {
@@ -159,15 +166,12 @@ func (p *python) flows(t failer, c *cloud) map[of.Key]of.Entry {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var answer struct {
-		Flows        []string `json:"flows"`
-		Conjunctions [][5]any `json:"conjunctions"`
-	}
-	if err := json.Unmarshal(line, &answer); err != nil {
+	var all answer
+	if err := json.Unmarshal(line, &all); err != nil {
 		t.Fatalf("%v: %s", err, line)
 	}
 	ours := map[uint32]uint32{}
-	for _, k := range answer.Conjunctions {
+	for _, k := range all.Conjunctions {
 		conj := world.Conjunction{Group: k[0].(string), Remote: k[1].(string), IPVersion: 4}
 		if k[2] == "ingress" {
 			conj.Direction = world.Ingress
@@ -177,9 +181,15 @@ func (p *python) flows(t failer, c *cloud) map[of.Key]of.Entry {
 		}
 		ours[uint32(k[4].(float64))] = c.w.Members.ConjunctionID(conj)
 	}
-	number := func(id uint32) uint32 { return ours[id&^7] + id&7 }
+	return all, func(id uint32) uint32 { return ours[id&^7] + id&7 }
+}
+
+// flows asks for the flows of a cloud, with the numbers of conjunctions that we use.
+func (p *python) flows(t failer, c *cloud) map[of.Key]of.Entry {
+	t.Helper()
+	all, number := p.ask(t, c)
 	out := map[of.Key]of.Entry{}
-	for _, text := range answer.Flows {
+	for _, text := range all.Flows {
 		f, err := of.ParseFlow(text)
 		if err != nil {
 			t.Fatal(err)

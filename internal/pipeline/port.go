@@ -34,6 +34,7 @@ func (c *compiler) port(id string) {
 	switch p.Wiring.State {
 	case world.Wired:
 		binding := ovsdb.AccessSpec{Port: p.VIF.Port, Tag: int(p.Wiring.VLAN), OtherConfig: c.bindingConfig(p)}
+		c.steer(p)
 		spoofs := c.w.Config.AntiSpoof && world.Checked(p)
 		switch {
 		case c.w.ByRules(p) && c.w.Guard(id) != world.Admitted:
@@ -62,6 +63,14 @@ func (c *compiler) port(id string) {
 		c.row(ovsdb.AbsentPort{Port: p.VIF.Port})
 	case world.Dead, world.Down:
 		c.shut(p, p.Wiring.Reason)
+	}
+}
+
+// steer writes down the hint of a port about its queues. Without one the key goes; other keys are somebody else's.
+func (c *compiler) steer(p *world.Port) {
+	hint := ovsdb.Steering(p.Details.TXSteering())
+	if i := c.w.View.Interface(p.VIF.Interface); i != nil && (hint != "" || ovsdb.SteeringOf(i) != "") {
+		c.row(ovsdb.InterfaceSpec{Interface: p.VIF.Interface, Steering: &hint})
 	}
 }
 

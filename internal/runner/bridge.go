@@ -74,15 +74,15 @@ func (r *Runner) readFeatures(ctx context.Context, e *effect.ReadFlows) error {
 	if features, err := e.Conn.MeterFeatures(ctx); err == nil { // else it has none
 		e.MaxMeters = features.Max
 	}
-	if !e.Packets {
+	if len(e.Packets) == 0 {
 		return nil
 	}
 	if err := e.Conn.EnablePacketIns(ctx, 0); err != nil {
 		return err
 	}
-	name, conn := e.Bridge, e.Conn
+	name, conn, bounds := e.Bridge, e.Conn, e.Packets
 	r.work.Go(func() {
-		r.takePackets(name, conn)
+		r.takePackets(name, conn, bounds)
 	})
 	return nil
 }

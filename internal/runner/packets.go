@@ -3,6 +3,8 @@
 package runner
 
 import (
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/effect"
@@ -11,18 +13,78 @@ import (
 )
 
 // takePackets passes on the packets that flows of extensions send, until the connection ends. Of those with the same userdata it passes on as
-// many as extension.PacketRate allows, so that one VM costs neither the others nor the loop. Meters in the switch keep the same bound; this
+// many as the bound of the extension allows, so that one VM costs neither the others nor the loop. Meters in the switch keep the same bound; this
 // one holds where the switch has none.
-func (r *Runner) takePackets(bridge string, conn effect.Conn) {
-	limits := pace.Limits[string]{Every: extension.PacketEvery, Burst: extension.PacketBurst}
+func (r *Runner) takePackets(bridge string, conn effect.Conn, bounds map[string]extension.Bound) {
+	limits := map[string]*pace.Limits[string]{}
 	dropped := map[string]uint64{}
 	for p := range conn.PacketIns() {
 		of := string(p.Userdata)
-		if !limits.Take(of, time.Now()) {
+		name, _, _ := strings.Cut(of, " ")
+		b, known := bounds[name]
+		if !known { // nobody's
+			name, b = "", extension.DefaultBound()
+		}
+		if limits[name] == nil {
+			limits[name] = &pace.Limits[string]{Every: b.Every(), Burst: b.Burst}
+		}
+		if !limits[name].Take(of, time.Now()) {
 			dropped[of]++
 			continue
 		}
 		r.put(effect.PacketIn{Bridge: bridge, Conn: conn, Packet: p, Limited: dropped[of]})
 		delete(dropped, of)
+	}
+}
+
+// maxRecords bounds the lines of extensions' logs that wait for a slow disk: some seconds of a busy log.
+const maxRecords = 1000
+
+// records are lines of extensions' logs that wait.
+type records struct {
+	mu     sync.Mutex
+	queue  []effect.WriteRecords
+	writes bool // somebody is writing
+	lost   uint64
+}
+
+// record has lines written, after those before them. It does not wait for that; while there are too many they are lost.
+func (r *Runner) record(e effect.WriteRecords) {
+	if r.cfg.Records == nil {
+		return
+	}
+	q := &r.records
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.queue) >= maxRecords {
+		q.lost += uint64(len(e.Lines))
+		return
+	}
+	q.queue = append(q.queue, e)
+	if !q.writes {
+		q.writes = true
+		r.work.Go(r.writeRecords)
+	}
+}
+
+// next takes the lines that wait. Without any the writer is done.
+func (q *records) next() (all []effect.WriteRecords, lost uint64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	all, lost = q.queue, q.lost
+	q.queue, q.lost, q.writes = nil, 0, len(all) > 0
+	return all, lost
+}
+
+func (r *Runner) writeRecords() {
+	for {
+		all, lost := r.records.next()
+		if len(all) == 0 {
+			return
+		}
+		for _, e := range all {
+			r.cfg.Records(e, lost)
+			lost = 0
+		}
 	}
 }

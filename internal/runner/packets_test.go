@@ -27,7 +27,10 @@ func TestOnePortCostsNoOther(t *testing.T) {
 		r := New(Config{}, func(e effect.Event) { got = append(got, e.(effect.PacketIn)) })
 		c := &packetConn{packets: make(chan *openflow.PacketIn)}
 		done := make(chan struct{})
-		go func() { r.takePackets("br-int", c); close(done) }()
+		go func() {
+			r.takePackets("br-int", c, map[string]extension.Bound{"dhcp": extension.DefaultBound(), "log": {Rate: 1000, Burst: 100}})
+			close(done)
+		}()
 		send := func(from string, n int) {
 			for range n {
 				c.packets <- &openflow.PacketIn{Userdata: []byte(from)}
@@ -35,12 +38,13 @@ func TestOnePortCostsNoOther(t *testing.T) {
 		}
 		send("dhcp bad", 10000)
 		send("dhcp good", 4)
+		send("log busy", 150)
 		time.Sleep(time.Second)
 		send("dhcp bad", 1)
 		close(c.packets)
 		<-done
-		if len(got) != extension.PacketBurst+4+1 {
-			t.Errorf("%d packets reached the loop, want %d", len(got), extension.PacketBurst+4+1)
+		if want := extension.PacketBurst + 4 + 100 + 1; len(got) != want {
+			t.Errorf("%d packets reached the loop, want %d", len(got), want)
 		}
 		if last := got[len(got)-1]; last.Limited != 10000-extension.PacketBurst {
 			t.Errorf("%d packets are counted as dropped, want %d", last.Limited, 10000-extension.PacketBurst)

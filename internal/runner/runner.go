@@ -67,8 +67,10 @@ type Config struct {
 	Rules     Rules             // nil when iptables filters nothing
 	// Forwarding reads and changes forwarding tables of devices; nil when no extension has any.
 	Forwarding Forwarding
-	Snapshot   string // the file
-	Notifier   *observe.Notifier
+	// Records writes lines of extensions' logs, and may take its time. Lost is how many could not be kept before these. Nil: they are dropped.
+	Records  func(lines effect.WriteRecords, lost uint64)
+	Snapshot string // the file
+	Notifier *observe.Notifier
 }
 
 // Runner carries out effects.
@@ -77,8 +79,9 @@ type Runner struct {
 	server *neutron.Server
 	put    func(effect.Event)
 	// Probe is for tests: it is called at the beginning and the end of each piece of work, by any goroutine.
-	Probe func(what string)
-	work  sync.WaitGroup
+	Probe   func(what string)
+	work    sync.WaitGroup
+	records records
 }
 
 // New returns a runner that puts outcomes somewhere. Put must not wait, and may be called by any goroutine.
@@ -102,6 +105,8 @@ func (r *Runner) Start(ctx context.Context, effects []effect.Effect) {
 			if err := r.notify(e); err != nil {
 				r.put(effect.NotifyFailed{Err: err})
 			}
+		case effect.WriteRecords:
+			r.record(e)
 		case effect.Dial:
 			links := r.cfg.Link(ctx, e.Bridge)
 			r.work.Go(func() {

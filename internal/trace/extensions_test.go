@@ -252,3 +252,20 @@ func TestAnsweredByTheAgent(t *testing.T) {
 		t.Errorf("%s", v)
 	}
 }
+
+// A packet that is dropped and logged is dropped: the agent gets a copy.
+func TestLoggedIsNotAnswered(t *testing.T) {
+	h := host(t)
+	from, to, err := h.Ends("a", "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := h.Judge(&Journey{
+		From: from, To: to, Packet: Packet{Protocol: "udp", Src: from.IP, Dst: to.IP, SrcMAC: macA, DstMAC: macB},
+		Trace: traced(t, "userspace(pid=0,controller(reason=1))", "br-int 0 priority=1 in_port=3: goto_table:60",
+			"br-int 71 priority=10 reg5=0x3,in_port=3: ct_clear,resubmit(,93)", "br-int 93 priority=53 reg5=0x3: controller(userdata=6c.6f.67,meter_id=7)"),
+	})
+	if v.Outcome != Dropped {
+		t.Errorf("%s", v)
+	}
+}

@@ -45,7 +45,7 @@ func (h *Host) JudgeFrame(from *End, p Packet, t *Trace, ports map[uint32]string
 	}
 	j := &judge{&Journey{From: from, To: to, Packet: p, Trace: t, Ports: ports}, h}
 	for i := range t.Steps {
-		if slices.ContainsFunc(t.Steps[i].Actions, func(a string) bool { return strings.HasPrefix(strings.ToLower(a), "controller") }) {
+		if t.Steps[i].toAgent() {
 			h.name(t.Steps)
 			return Verdict{Outcome: Answered, Text: "the switch hands it to the agent: " + t.Steps[i].reason(t.Steps[i].place())}
 		}

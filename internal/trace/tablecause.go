@@ -19,6 +19,7 @@ const (
 	baseEgress    = 71
 	rulesEgress   = 72
 	rulesIngress  = 82
+	acceptedTable = 91 // and 92: of the extension log
 	droppedTable  = 93
 	tunnelUnicast = 20
 	tunnelFlood   = 22

@@ -148,11 +148,19 @@ func (j *judge) outcome() Verdict {
 // byAgent says that a flow of an extension sent the packet to the agent, such as DHCP.
 func (j *judge) byAgent() (Verdict, bool) {
 	for _, s := range j.Trace.Steps {
-		if slices.ContainsFunc(s.Actions, func(a string) bool { return strings.HasPrefix(a, "controller(") }) {
+		if s.toAgent() {
 			return Verdict{Outcome: Answered, Text: cmp.Or(s.Reason, "the agent takes it")}, true
 		}
 	}
 	return Verdict{}, false
+}
+
+// toAgent says whether a step hands the packet to the agent, which answers it. In the tables of the extension log it is a copy, and the packet's way is another.
+func (s *Step) toAgent() bool {
+	if s.Table >= acceptedTable && s.Table <= droppedTable {
+		return false
+	}
+	return slices.ContainsFunc(s.Actions, func(a string) bool { return strings.HasPrefix(strings.ToLower(a), "controller") })
 }
 
 // leaving says by which way a packet leaves the host.

@@ -10,6 +10,9 @@
 //	port 1 {} vlan:physnet1:7   the same on a network that is not local
 //	plug 1 quiet=true           the interface tap1 of port 1, with external_ids; ofports go down from 65279
 //	unplug 1
+//	firewall                    a new host, whose flows filter ports by their groups
+//	object SecurityGroup g {…}  a group with its rules; members are the ports that the script names
+//	deleted Log l               an object of the server is deleted
 //	object QosPolicy q {"id":"q"}   an object of the server: it is pushed, and found when it is pulled
 //	resync                      messages may have been lost
 //	restart                     another agent over the same rows, with what the last one saved
@@ -61,6 +64,7 @@ type host struct {
 	ports   map[string]neutron.Port          // what the server says about those that a script names
 	objects map[extension.Item]neutron.Primitive
 	devices
+	filter bool
 }
 
 func newHost(t *testing.T, makers []extension.New) *host {
@@ -78,7 +82,7 @@ func newHost(t *testing.T, makers []extension.New) *host {
 
 // start makes an agent over rows. Load gives it what an earlier one saved.
 func (h *host) start(rows *ovsdb.Batch, load func()) {
-	h.w = world.New(world.Config{Host: hostname, IntegrationBridge: bridge, Physical: map[string]string{"physnet1": "br-ex", "physnet2": "br-two"}})
+	h.w = world.New(world.Config{Host: hostname, IntegrationBridge: bridge, Physical: map[string]string{"physnet1": "br-ex", "physnet2": "br-two"}, Filter: h.filter, FilterTables: h.filter})
 	h.set = extension.Make(h.w, h.makers)
 	h.wants, h.adds = map[world.Object]pipeline.Want{}, map[world.Object][]pipeline.Flow{}
 	load()
@@ -117,6 +121,15 @@ func (h *host) Tell(words []string) {
 		p := &neutron.Push{Kind: kind, Event: neutron.Updated, Objects: []neutron.Primitive{o}}
 		h.check(h.w.Push(p, time.Unix(0, 0)))
 		h.check(h.set.OnPush(p))
+	case "deleted":
+		item := extension.Item{Kind: neutron.Kind(words[1]), ID: words[2]}
+		p := &neutron.Push{Kind: item.Kind, Event: neutron.Deleted, Objects: []neutron.Primitive{h.objects[item]}}
+		delete(h.objects, item)
+		h.check(h.w.Push(p, time.Unix(0, 0)))
+		h.check(h.set.OnPush(p))
+	case "firewall":
+		h.filter = true
+		h.start(ovsdb.Whole(h.w.View), func() {})
 	case "resync":
 		h.set.Resync()
 	case "restart":
@@ -227,7 +240,7 @@ func (h *host) pull() bool {
 		}
 	}
 	h.w.Ports(missing, ports)
-	asked := len(missing) > 0
+	asked := len(missing) > 0 || h.answerGroups()
 	for _, m := range h.set {
 		for _, item := range m.Missing() {
 			h.check(m.Puller.OnPulled(item.Kind, []string{item.ID}, h.found(item)))

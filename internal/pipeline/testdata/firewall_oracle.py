@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers, one JSON line per JSON line, which flows Neutron's openvswitch firewall makes of ports and groups."""
+"""Answers, one JSON line per JSON line, which flows Neutron's openvswitch firewall and its log make of ports and groups."""
 
 import json
 import sys
@@ -14,6 +14,8 @@ from neutron.api.rpc.handlers import securitygroups_rpc as handlers
 from neutron.conf.agent import common as agent_conf
 from neutron.conf.plugins.ml2.drivers import agent as ml2_conf
 from neutron.conf.plugins.ml2.drivers import ovs_conf
+from neutron.services.logapi.common import db_api
+from neutron.services.logapi.drivers.openvswitch import ovs_firewall_log
 
 
 class Bridge:
@@ -47,6 +49,9 @@ class Bridge:
         actions = flow.pop('actions')
         fields = ','.join('%s=%s' % f for f in flow.items())
         self.flows.append('%s,actions=%s' % (fields, actions))
+
+    def request_cookie(self):
+        return 1
 
     def delete_flows(self, **_flow):
         raise AssertionError('nothing is to be deleted of new ports')
@@ -122,7 +127,31 @@ def answer(case):
     if ids:
         agent._apply_port_filter(ids)
     conj = agent.firewall.conj_ip_manager.conj_id_map.id_map
-    return {'flows': bridge.flows, 'conjunctions': [list(k) + [v] for k, v in conj.items()]}
+    return {'flows': bridge.flows, 'conjunctions': [list(k) + [v] for k, v in conj.items()], 'log': log_flows(case, agent.firewall)}
+
+
+def log_flows(case, driver):
+    """The flows of a log of all events, for the rules of all groups of every port that is filtered."""
+    bridge = Bridge(case)
+    log = ovs_firewall_log.OVSFirewallLoggingDriver.__new__(ovs_firewall_log.OVSFirewallLoggingDriver)
+    log.int_br, log._deferred, log.cookies_table = bridge, False, set()
+    log.conj_id_map = driver.conj_ip_manager.conj_id_map
+    for p in case['ports']:
+        if not p['ofport'] or p['id'] not in driver.sg_port_map.ports:
+            continue
+        groups = [g for g in case['groups'] if g['id'] in p['groups']]
+        rules = [db_api._create_sg_rule_dict(Rule(r, security_group_id=g['id'])) for g in groups for r in g['rules']
+                 if not r.get('remote_address_group_id')]  # which the server forgets: such a rule would log everything
+        port = ovs_firewall_log.OFPortLog({'port_id': p['id'], 'security_group_rules': rules}, bridge.get_vif_port_by_id(p['id']), 'ALL')
+        log.add_flows_from_rules(port, {'event': 'ALL', 'project_id': 'a', 'id': 'l'})
+    return bridge.flows
+
+
+class Rule(dict):
+    """A rule as the server has it."""
+
+    def __missing__(self, _key):
+        return None
 
 
 def main():
