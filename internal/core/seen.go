@@ -184,7 +184,7 @@ func (s *seen) noteRound(r *dataplane.Round) {
 	if len(r.Rows) > 0 {
 		n := note{kind: kindRows, what: "rows written", n: len(r.Rows), detail: errorText(failed), took: r.Took}
 		if len(r.Owners) == 1 {
-			n.subject = r.Owners[0].ID
+			n.subject = r.Owners[0].Text()
 		}
 		s.log.note(n)
 	}

@@ -73,7 +73,8 @@ func (r *Round) Run(ctx context.Context, sw Switch) {
 	}
 	failed := map[world.Object]bool{}
 	for i, err := range r.RowErrs {
-		failed[r.Owners[i]] = err != nil && r.Owners[i].Kind == world.KindPort
+		_, isPort := world.PortID(r.Owners[i])
+		failed[r.Owners[i]] = err != nil && isPort
 	}
 	if r.Limits != nil {
 		r.Limited, r.LimitsErr = sw.Limits.SetLimits(ctx, r.Limits.Want, r.Limits.Prune)

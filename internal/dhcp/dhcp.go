@@ -85,15 +85,15 @@ func (*DHCP) Name() string { return name }
 // Resolve implements extension.Extension.
 func (d *DHCP) Resolve(changed []world.Object) []world.Object {
 	for _, o := range changed {
-		if o.Kind == world.KindPort {
-			d.settle(o.ID)
+		if id, ok := world.PortID(o); ok {
+			d.settle(id)
 		}
 	}
 	if most := d.w.MaxMeters[d.w.Config.IntegrationBridge]; most != d.maximum {
 		d.maximum = most
 		for id := range d.ports {
 			d.number(id)
-			d.dirty[portObject(id)] = true
+			d.dirty[world.PortObject(id)] = true
 		}
 	}
 	for id, n := range d.networks {
@@ -108,8 +108,6 @@ func (d *DHCP) Resolve(changed []world.Object) []world.Object {
 	d.noted = nil
 	return out
 }
-
-func portObject(id string) world.Object { return world.Object{Kind: world.KindPort, ID: id} }
 
 // served says whether a port is one that DHCP is for: wired, with an address, and not Neutron's own.
 func served(p *world.Port) bool {

@@ -134,7 +134,7 @@ func (w *Members) markPeer(r *remote, p Peer) {
 			continue
 		}
 		for key := range w.groups[c.Group].segments {
-			w.mark(KindPeer, peerID(key, p))
+			w.mark(PeerObject{key, p})
 		}
 	}
 }

@@ -19,7 +19,7 @@ func (w *World) Push(push *neutron.Push, now time.Time) error {
 	var errs []error
 	for _, o := range push.Objects {
 		var err error
-		if !w.contain(Object{}, func() { err = w.push(push.Kind, o, push.Event, now) }) {
+		if !w.contain(nil, func() { err = w.push(push.Kind, o, push.Event, now) }) {
 			err = fmt.Errorf("%s %s: taking it failed", push.Kind, push.Event)
 		}
 		if err != nil {

@@ -182,9 +182,9 @@ func (w *Segments) resolve() {
 }
 
 func (w *Segments) markSegment(key SegmentKey, s *Segment) {
-	w.mark(KindSegment, key.String())
+	w.mark(SegmentObject(key))
 	for _, mac := range s.fdb.stations() {
-		w.mark(KindStation, stationID(key, mac))
+		w.mark(StationObject{key, mac})
 	}
 }
 
