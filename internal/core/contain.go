@@ -175,7 +175,7 @@ func (k *containment) inWorld(o world.Object, work func()) bool {
 	c := culprit{object: o}
 	switch o.(type) {
 	case nil:
-		return k.contain(culprit{name: "taking news"}, work)
+		return k.contain(culprit{name: "taking a push"}, work)
 	case world.GroupObject:
 		return k.contain(c, work)
 	}

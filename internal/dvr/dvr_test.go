@@ -358,8 +358,8 @@ func TestHostsComeAndGo(t *testing.T) {
 	}
 }
 
-// An answer that was given before the news of another host, and arrives after them, does not undo them.
-func TestAnswerOvertakenByNews(t *testing.T) {
+// An answer that was given before the update of another host, and arrives after it, does not undo it.
+func TestAnswerOvertakenByAnUpdate(t *testing.T) {
 	c := newCloud(t)
 	c.start()
 	old := []neutron.DVRMAC{{Host: "hv1", MAC: macOf("me")}, {Host: "hv2", MAC: macOf("you")}}

@@ -294,7 +294,7 @@ func TestQueriesDoNotWrite(t *testing.T) {
 	}
 	w.Tunnels.Sync("vxlan", nil, now)
 	if w.Resync(); w.Tunnels.Listed("vxlan") {
-		t.Error("a list from before news were missed is good enough")
+		t.Error("a list from before messages were lost is good enough")
 	}
 	if w.Tunnels.Sync("vxlan", nil, w.Now()); !w.Tunnels.Listed("vxlan") {
 		t.Error("the list does not count")

@@ -334,7 +334,7 @@ func TestAnnouncedEndpoints(t *testing.T) {
 	}
 }
 
-// TestTombstones are kept for as long as news may be late, and no longer.
+// TestTombstones are kept for as long as a push may be late, and no longer.
 func TestTombstones(t *testing.T) {
 	w := New(config())
 	begin := time.Unix(1000, 0)

@@ -31,7 +31,7 @@ type Port struct {
 	Groups []string
 
 	// since is when it was plugged in, or when the question left that was answered last: an answer to an earlier one does not count.
-	// heard is when the details came. See World.news.
+	// heard is when the details came. See common.seq.
 	since, heard uint64
 	staleSince   uint64 // when messages about it may have been lost last
 
@@ -287,7 +287,7 @@ func (w *World) PortsAsked(at uint64, asked []string, found []neutron.Port) {
 	}
 	for _, id := range asked {
 		if p := w.ports[id]; p != nil && p.since <= at {
-			// An answer from before news were missed counts, but may be too old: the port is asked about again.
+			// An answer from before messages were lost counts, but may be too old: the port is asked about again.
 			p.since, p.Answered = at, at >= p.staleSince
 			if !slices.ContainsFunc(found, func(d neutron.Port) bool { return d.ID == id }) {
 				if p.heard <= at {

@@ -83,7 +83,7 @@ type common struct {
 	// View is the switch as last seen.
 	View *ovsdb.View
 	// Contain, if set, runs work about an object and says whether it came to its end: a panic is kept from everything else. Nil stands
-	// for news about objects.
+	// for a push about objects.
 	Contain func(o Object, work func()) bool
 	// Mend, if set, is Contain for what makes up for a failure; what says what that is.
 	Mend func(what string, work func()) bool
@@ -133,7 +133,7 @@ func (w *common) markTunnel(e Endpoint) {
 	w.mark(TunnelObject(e))
 }
 
-// Resolve works out what follows from the news and returns the objects that may have changed, in a stable order: bridges,
+// Resolve works out what follows from the updates and returns the objects that may have changed, in a stable order: bridges,
 // ports, segments, tunnels, stations, peers, interfaces. An object that is gone is returned too; it compiles to nothing.
 func (w *World) Resolve() []Object {
 	// A port may bring in a group about which something is remembered, and a group changes its ports.
@@ -223,7 +223,7 @@ func (w *common) OFPort(name string) uint32 {
 // Now stands for this moment, for [Tunnels.Sync], [World.PortsAsked] and [Item].
 func (w *common) Now() uint64 { return w.seq }
 
-// Missed returns when news were missed last.
+// Missed returns when messages may have been lost last.
 func (w *common) Missed() uint64 { return w.staleSince }
 
 // Expire forgets what is too old to matter.

@@ -152,7 +152,7 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
-func TestLateNewsDoNotBringADeletedPortBack(t *testing.T) {
+func TestALatePushDoesNotBringADeletedPortBack(t *testing.T) {
 	one := 1
 	w := plugged("br-int", &one, ovsdb.Interface{})
 	w.Ports([]string{"p1"}, []neutron.Port{bound(nil)})
