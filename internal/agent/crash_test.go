@@ -750,17 +750,25 @@ func (h *crashHistory) comesUnderFilters(before *truth) map[world.Object]int {
 		if !h.cfg.Filter {
 			continue
 		}
-		out[world.Object{Kind: world.KindPort, ID: id}] = since
+		out[world.PortObject(id)] = since
 		network := before.ports[id]["network_id"]
 		alone := !slices.ContainsFunc(slices.Collect(maps.Keys(before.ports)), func(other string) bool {
 			_, anew := h.applied["plug anew "+other] // one that waits for its filters has no segment yet
 			return other != id && !anew && before.ports[other]["network_id"] == network && len(h.ovs.numbers(other)) > 0
 		})
 		for _, o := range h.owners {
-			if alone && (o.Kind == world.KindSegment || o.Kind == world.KindStation || o.Kind == world.KindPeer) && strings.HasPrefix(o.ID, fmt.Sprint(network, "/")) {
-				out[o] = since
+			goes := false
+			switch o := o.(type) {
+			case world.SegmentObject:
+				goes = o.Network == network
+			case world.StationObject:
+				goes = o.Segment.Network == network
+			case world.PeerObject:
+				goes = o.Segment.Network == network
+			case world.TunnelObject:
+				goes = h.cfg.L2Population && o.Type == networkType(network)
 			}
-			if alone && o.Kind == world.KindTunnel && h.cfg.L2Population && strings.HasPrefix(o.ID, networkType(network)+"/") {
+			if alone && goes {
 				out[o] = since
 			}
 		}

@@ -75,7 +75,7 @@ func (a *Agent) Bridges(ctx context.Context) (list []inspect.Bridge, err error) 
 }
 
 // inSteps has the loop look at items, some at a time.
-func (a *Agent) inSteps(ctx context.Context, items []string, step int, look func(core.View, string)) error {
+func inSteps[T any](ctx context.Context, a *Agent, items []T, step int, look func(core.View, T)) error {
 	for chunk := range slices.Chunk(items, step) {
 		err := a.ask(ctx, func(v core.View) {
 			for _, item := range chunk {
@@ -159,7 +159,7 @@ func (a *Agent) Ports(ctx context.Context) ([]inspect.Port, error) {
 		return nil, err
 	}
 	copies := make([]core.PortCopy, 0, len(ids))
-	err := a.inSteps(ctx, ids, portsPerStep, func(v core.View, id string) {
+	err := inSteps(ctx, a, ids, portsPerStep, func(v core.View, id string) {
 		if p := v.World.Port(id); p != nil {
 			copies = append(copies, v.CopyPort(p))
 		}

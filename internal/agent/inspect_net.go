@@ -16,17 +16,16 @@ import (
 
 // segments looks at every segment with ports here, a few at a time.
 func (a *Agent) segments(ctx context.Context, look func(core.View, *world.Segment)) error {
-	var keys []string
+	var keys []world.SegmentKey
 	err := a.ask(ctx, func(v core.View) {
 		for _, s := range v.World.Segments.All() {
-			keys = append(keys, s.Key.String())
+			keys = append(keys, s.Key)
 		}
 	})
 	if err != nil {
 		return err
 	}
-	return a.inSteps(ctx, keys, segmentsPerStep, func(v core.View, text string) {
-		key, _ := world.ParseSegmentKey(text)
+	return inSteps(ctx, a, keys, segmentsPerStep, func(v core.View, key world.SegmentKey) {
 		if s := v.World.Segments.Get(key); s != nil {
 			look(v, s)
 		}
@@ -128,7 +127,7 @@ func (a *Agent) Groups(ctx context.Context) ([]inspect.Group, error) {
 		return nil, err
 	}
 	var known []world.KnownGroup
-	err := a.inSteps(ctx, ids, groupsPerStep, func(v core.View, id string) {
+	err := inSteps(ctx, a, ids, groupsPerStep, func(v core.View, id string) {
 		if g, ok := v.World.Groups.KnownGroup(id); ok {
 			known = append(known, g)
 		}

@@ -155,7 +155,7 @@ func BenchmarkFlowsStep(b *testing.B) {
 			b.Fatal(err)
 		}
 		have = append(have, e)
-		d.Set(world.Object{Kind: world.KindPeer, ID: fmt.Sprint(i)}, pipeline.Want{Flows: []pipeline.Flow{{Bridge: "br-int", Entry: e, Reason: "test"}}})
+		d.Set(world.InterfaceObject(fmt.Sprint(i)), pipeline.Want{Flows: []pipeline.Flow{{Bridge: "br-int", Entry: e, Reason: "test"}}})
 	}
 	conn := &hung{}
 	d.Linked("br-int", conn, nil, time.Now())

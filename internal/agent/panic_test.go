@@ -201,10 +201,10 @@ func (*extra) Name() string { return "extra" }
 
 func (e *extra) Resolve(changed []world.Object) []world.Object {
 	for _, o := range changed {
-		if o.Kind == world.KindPort {
-			delete(e.wired, o.ID)
-			if p := e.w.Port(o.ID); p != nil && p.Wiring.State == world.Wired {
-				e.wired[o.ID] = p.VIF.OFPort
+		if id, ok := world.PortID(o); ok {
+			delete(e.wired, id)
+			if p := e.w.Port(id); p != nil && p.Wiring.State == world.Wired {
+				e.wired[id] = p.VIF.OFPort
 			}
 		}
 	}
@@ -215,7 +215,8 @@ func (e *extra) Compile(o world.Object, want *pipeline.Want) {
 	flow := func(match ...openflow.Term) {
 		want.Flow(e.w.Config.IntegrationBridge, "extra", openflow.Flow{Table: 200, Priority: 1, Match: match})
 	}
-	if n := e.wired[o.ID]; o.Kind == world.KindPort && n != 0 {
+	id, _ := world.PortID(o)
+	if n := e.wired[id]; n != 0 {
 		flow(openflow.FromPort(n))
 	} else if _, ok := ownExtra.Key(o); ok {
 		flow(openflow.FromPort(99))
@@ -322,7 +323,8 @@ func (h *panicHistory) play() {
 // shut allows for ports that became something else while something was injected into them.
 func (h *panicHistory) shut(steady map[bridgeKey]openflow.Entry, may map[string]bool, changes []change) {
 	changed := func(o world.Object) bool {
-		return o.Kind == world.KindPort && slices.ContainsFunc(changes, func(c change) bool { return strings.HasSuffix(c.name, " "+o.ID) })
+		id, ok := world.PortID(o)
+		return ok && slices.ContainsFunc(changes, func(c change) bool { return strings.HasSuffix(c.name, " "+id) })
 	}
 	hit := func(o world.Object) bool {
 		for where := range h.faults.hit { // it, an extension's part of it, or an extension

@@ -239,7 +239,7 @@ func TestReasonsAndProgress(t *testing.T) {
 		a.zones.Flushed(7, errors.New("busy"), time.Now())
 		say("connection tracking zone 7 was not flushed", true)
 		a.zones.Flushed(7, nil, time.Now())
-		o := world.Object{Kind: world.KindPort, ID: "p1"}
+		o := world.PortObject("p1")
 		a.dataplane.Set(o, pipeline.Want{Waiting: "x"})
 		rowsRefused(a, o)
 		say("port p1 was refused 1 time by the switch", true)
@@ -307,7 +307,7 @@ func TestReasonsAndProgress(t *testing.T) {
 		if !a.open(gate.Idle) {
 			t.Error("not idle at the end")
 		}
-		if owner, _, ok := a.dataplane.Owner("br-none", someFlow(t).Key()); ok || owner != (world.Object{}) {
+		if owner, _, ok := a.dataplane.Owner("br-none", someFlow(t).Key()); ok || owner != nil {
 			t.Error("a bridge that is not ours has a reason")
 		}
 	})

@@ -24,19 +24,16 @@ type tracking struct {
 
 // noteZone tells connection tracking of an object that was compiled.
 func (t *tracking) noteZone(o world.Object) {
-	switch {
-	case o.Kind == world.KindSegment:
+	switch o := o.(type) {
+	case world.SegmentObject:
 		t.limits.Changed()
-	case !t.cfg.Conntrack:
-	case o.Kind == world.KindPort:
-		if p := t.world.Port(o.ID); p != nil && t.world.Filtered(p) {
+	case world.PortObject:
+		if p := t.world.Port(string(o)); t.cfg.Conntrack && p != nil && t.world.Filtered(p) {
 			t.FiltersChanged(p.Wiring.VLAN)
 		}
-	case o.Kind == world.KindPeer:
-		if key, _, ok := world.ParsePeer(o.ID); ok {
-			if s := t.world.Segments.Get(key); s != nil {
-				t.FiltersChanged(s.VLAN)
-			}
+	case world.PeerObject:
+		if s := t.world.Segments.Get(o.Segment); t.cfg.Conntrack && s != nil {
+			t.FiltersChanged(s.VLAN)
 		}
 	}
 }
@@ -93,10 +90,11 @@ func (t *tracking) zonesToFlush(now time.Time) []uint16 {
 // unflushedZone returns the zone of connection tracking in which a port may have no flows yet: it still has the connections of
 // its last network, and the port would let those through.
 func (t *tracking) unflushedZone(o world.Object) (zone uint16, ok bool) {
-	if t.Pending() == 0 || o.Kind != world.KindPort {
+	id, isPort := world.PortID(o)
+	if t.Pending() == 0 || !isPort {
 		return 0, false
 	}
-	port := t.world.Port(o.ID)
+	port := t.world.Port(id)
 	if port == nil || !t.world.Filtered(port) {
 		return 0, false
 	}

@@ -44,12 +44,12 @@ type culprit struct {
 }
 
 func (c culprit) compare(d culprit) int {
-	return cmp.Or(c.object.Compare(d.object), cmp.Compare(c.name, d.name))
+	return cmp.Or(world.CompareObjects(c.object, d.object), cmp.Compare(c.name, d.name))
 }
 
 func (c culprit) String() string {
 	switch {
-	case c.object.Kind == 0:
+	case c.object == nil:
 		return c.name
 	case c.name != "":
 		return c.object.String() + ", " + c.name
@@ -84,7 +84,7 @@ func (k *containment) try(c culprit, work func() error) error {
 func (k *containment) contain(c culprit, work func()) (done bool) {
 	err := k.try(c, func() error { work(); return nil })
 	if err != nil {
-		k.hold(c, err, "").passing = c.object.Kind == 0
+		k.hold(c, err, "").passing = c.object == nil
 		return false
 	}
 	k.letGo(c)
@@ -173,13 +173,10 @@ func (k *containment) blind() bool {
 // inWorld contains what the world works out. A port is let go when it is compiled, too.
 func (k *containment) inWorld(o world.Object, work func()) bool {
 	c := culprit{object: o}
-	switch o.Kind {
-	case 0:
-		if o.ID != "" {
-			return k.mend("holding port "+o.ID, work)
-		}
-		return k.contain(culprit{name: "taking news"}, work)
-	case world.KindGroup:
+	switch o.(type) {
+	case nil:
+		return k.contain(culprit{name: "taking a push"}, work)
+	case world.GroupObject:
 		return k.contain(c, work)
 	}
 	err := k.try(c, func() error { work(); return nil })
@@ -239,7 +236,7 @@ func (k *containment) retryHeld() {
 			k.wakeUp(at.Add(pace.Calm))
 		case h.passing:
 			k.letGo(c)
-		case c.object.Kind != 0:
+		case c.object != nil:
 			k.world.Again(c.object)
 			k.retries[c] = pace.Attempt{Failed: h.failed, At: now.Add(pace.Longest)} // until the outcome is known
 		}
@@ -277,8 +274,12 @@ type place struct {
 }
 
 func placeOf(w *world.World, o world.Object) place {
-	p := w.Port(o.ID)
-	if o.Kind != world.KindPort || p == nil || p.VIF == nil {
+	id, ok := world.PortID(o)
+	if !ok {
+		return place{}
+	}
+	p := w.Port(id)
+	if p == nil || p.VIF == nil {
 		return place{}
 	}
 	at := place{vif: *p.VIF, wiring: p.Wiring, filtered: w.Filtered(p), trusted: w.Trusted(p)}
@@ -289,43 +290,43 @@ func placeOf(w *world.World, o world.Object) place {
 // fallback is what an object wants whose compile failed. With an error it wants what it wanted before, if it wanted anything.
 func (k *containment) fallback(o world.Object, err error, at place, wanted bool) pipeline.Want {
 	c := culprit{object: o}
+	id, isPort := world.PortID(o)
 	switch {
 	case absent(k.world, o):
 		k.hold(c, err, nothingOfIt)
 		return pipeline.Want{}
-	case o.Kind != world.KindPort:
+	case !isPort:
 		k.hold(c, err, asItWas).blind = !wanted
 		return pipeline.Want{Err: err}
 	}
-	if before, ok := k.places[o.ID]; ok && before == at {
+	if before, ok := k.places[id]; ok && before == at {
 		k.hold(c, err, asItWas)
 		return pipeline.Want{Err: err}
 	}
 	k.hold(c, err, shutOut)
-	return pipeline.Shut(k.world, o.ID, "what the port wants cannot be worked out")
+	return pipeline.Shut(k.world, id, "what the port wants cannot be worked out")
 }
 
 // compiled takes where a port was compiled.
 func (k *containment) compiled(o world.Object, at place) {
-	if o.Kind == world.KindPort {
-		if k.places[o.ID] = at; at == (place{}) {
-			delete(k.places, o.ID)
+	if id, ok := world.PortID(o); ok {
+		if k.places[id] = at; at == (place{}) {
+			delete(k.places, id)
 		}
 	}
 }
 
 // absent says whether an object is not there any more: nothing is wanted of it, whatever fails.
 func absent(w *world.World, o world.Object) bool {
-	key, ok := world.SegmentKey{}, false
-	switch o.Kind {
-	case world.KindPort:
-		return w.Port(o.ID) == nil
-	case world.KindSegment:
-		key, ok = world.ParseSegmentKey(o.ID)
-	case world.KindStation:
-		key, _, ok = world.ParseStation(o.ID)
-	case world.KindPeer:
-		key, _, ok = world.ParsePeer(o.ID)
+	switch o := o.(type) {
+	case world.PortObject:
+		return w.Port(string(o)) == nil
+	case world.SegmentObject:
+		return w.Segments.Get(world.SegmentKey(o)) == nil
+	case world.StationObject:
+		return w.Segments.Get(o.Segment) == nil
+	case world.PeerObject:
+		return w.Segments.Get(o.Segment) == nil
 	}
-	return ok && w.Segments.Get(key) == nil
+	return false
 }

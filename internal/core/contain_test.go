@@ -58,7 +58,8 @@ type refusing struct {
 func (*refusing) Name() string { return "refusing" }
 
 func (r *refusing) Compile(o world.Object, want *pipeline.Want) {
-	if p := r.w.Port(o.ID); o.Kind == world.KindPort && p != nil && p.Wiring.State == world.Wired {
+	id, _ := world.PortID(o)
+	if p := r.w.Port(id); p != nil && p.Wiring.State == world.Wired {
 		want.Flow("br-int", "marked", openflow.Flow{Table: 201, Priority: 1, Match: openflow.Match{openflow.FromPort(p.VIF.OFPort), openflow.Num(openflow.EthType, r.value)}})
 	}
 }
@@ -73,7 +74,7 @@ func TestAnExtensionThatCannotExpressItsPart(t *testing.T) {
 	a.bridges.started, a.bridges.up = true, true
 	a.world.Switch(batch)
 	settle(t, a)
-	port := world.Object{Kind: world.KindPort, ID: "p0"}
+	port := world.PortObject("p0")
 	b := a.dataplane
 	flows := b.Flows(port)
 	if shown := shownFlows(a); !slices.ContainsFunc(shown, func(f inspect.Flow) bool { return f.Owner == port.String() && f.Reason == "marked" }) {
@@ -88,7 +89,7 @@ func TestAnExtensionThatCannotExpressItsPart(t *testing.T) {
 	if held := a.contained.quarantined(); len(held) != 1 || held[0].Object != "port p0, extension refusing" || !strings.Contains(held[0].Effect, "last part stays") {
 		t.Errorf("held: %+v", held)
 	}
-	fresh := world.Object{Kind: world.KindPort, ID: "p1"}
+	fresh := world.PortObject("p1")
 	delete(a.extensions.Set[0].Extension.(*guarded).parts, fresh)
 	a.contained.round++
 	a.compile(fresh)
@@ -112,7 +113,7 @@ func TestAnExtensionThatCannotExpressItsPart(t *testing.T) {
 	tag := func() bool {
 		r := a.dataplane.Next(dataplane.Input{View: a.world.View, Connected: true, Unflushed: a.zones.unflushedZone}, time.Now())
 		a.dataplane.Landed()
-		return slices.Contains(r.Owners, port)
+		return slices.Contains(r.Owners, world.Object(port))
 	}
 	if tag() {
 		t.Error("rows of a port that stays as it was")

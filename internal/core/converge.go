@@ -136,9 +136,9 @@ func (c *Core) compile(o world.Object) {
 		c.contained.compiled(o, at)
 		c.dataplane.Set(o, want)
 	}
-	if o.Kind == world.KindPort {
-		c.reports.Changed(o.ID)
-		c.reports.decided(o.ID)
+	if id, ok := world.PortID(o); ok {
+		c.reports.Changed(id)
+		c.reports.decided(id)
 	}
 	c.contained.contain(culprit{name: "noting zones"}, func() { c.zones.noteZone(o) })
 	c.contained.contain(culprit{name: "noting iptables rules"}, func() { c.rules.compiled(o) })

@@ -44,11 +44,11 @@ func New(cfg Config, saved *Saved, now time.Time) *Core {
 			zones: tracking{room: r, Zones: zones.New(), limits: zones.NewLimits(cfg.ConntrackLimit)}, rules: newRules(r),
 		},
 	}
-	c.world.Time, c.world.Contain = now, c.contained.inWorld
+	c.world.Time, c.world.Contain, c.world.Mend = now, c.contained.inWorld, c.contained.mend
 	c.dataplane.Contain = func(o world.Object, work func()) bool {
 		done, mended := c.contained.inRows(o, work)
-		if mended && o.Kind == world.KindPort {
-			c.reports.Changed(o.ID) // it may be reported now
+		if id, ok := world.PortID(o); ok && mended {
+			c.reports.Changed(id) // it may be reported now
 		}
 		return done
 	}

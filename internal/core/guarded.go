@@ -120,7 +120,7 @@ func (g *guarded) Resolve(changed []world.Object) []world.Object {
 	}
 	if len(g.missed) > 0 {
 		g.miss(changed)
-		changed = slices.SortedFunc(maps.Keys(g.missed), world.Object.Compare)
+		changed = world.SortedObjects(g.missed)
 	}
 	var out []world.Object
 	if g.knows("Resolve", func() { out = g.in.Resolve(changed) }); g.owes {

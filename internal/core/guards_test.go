@@ -56,8 +56,8 @@ func sent(t *testing.T, a *host, db dataplane.Committer) map[string]int {
 	count := map[string]int{}
 	for _, b := range makeRound(t, a, db).Bundles {
 		for _, c := range b.Changes {
-			if c.Owner.Kind == world.KindPort {
-				count[c.Owner.ID]++
+			if id, ok := world.PortID(c.Owner); ok {
+				count[id]++
 			}
 		}
 	}
@@ -150,7 +150,7 @@ func TestWhatAPortLeavesGoesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := obeying(t, nil)
 		obeyed(a)
-		o := world.Object{Kind: world.KindPort, ID: "p0"}
+		o := world.PortObject("p0")
 		for range 10 {
 			rowsRefused(a, o)
 		}

@@ -253,7 +253,7 @@ func (j *journal) repeat(level slog.Level, msg string, args ...any) {
 
 func argsToAttrs(args []any) []slog.Attr { return slog.Group("", args...).Value.Group() }
 
-// forget ends a condition: should it come up again, it is news.
+// forget ends a condition: should it come up again, it is logged again.
 func (j *journal) forget(msg string) { delete(j.last, msg) }
 
 // note puts an entry into the recorder.

@@ -38,7 +38,7 @@ func (r *reports) send(d *dataplane.Dataplane, held func(world.Object) bool) (be
 	var due, candidates []report.Claim
 	for _, id := range r.Due() {
 		c := r.claim(id)
-		r.checkApplied(&c, d, held(world.Object{Kind: world.KindPort, ID: id}), now)
+		r.checkApplied(&c, d, held(world.PortObject(id)), now)
 		due = append(due, c)
 	}
 	for _, id := range r.Candidates() {
@@ -101,7 +101,7 @@ func (r *reports) claim(id string) report.Claim {
 func (r *reports) checkApplied(c *report.Claim, d *dataplane.Dataplane, held bool, now time.Time) {
 	p := r.world.Port(c.Port)
 	applied := func() bool {
-		return d.Status(r.world.View, world.Object{Kind: world.KindPort, ID: c.Port}) == dataplane.Applied
+		return d.Status(r.world.View, world.PortObject(c.Port)) == dataplane.Applied
 	}
 	switch {
 	case p == nil:
@@ -110,7 +110,7 @@ func (r *reports) checkApplied(c *report.Claim, d *dataplane.Dataplane, held boo
 		// The port is not as the server wants it, whatever the server knows.
 		c.Status, c.Interface, c.Applied = report.Unknown, "", true
 	case p.Wiring.State == world.Wired:
-		c.Applied = applied() && !d.Pending(world.Object{Kind: world.KindSegment, ID: c.Segment.String()})
+		c.Applied = applied() && !d.Pending(world.SegmentObject(c.Segment))
 		r.markAnswered(c.Port, now) // by a push, if by no reply
 		if c.Applied {
 			r.markApplied(c.Port, now)
@@ -271,8 +271,8 @@ func (t *timelines) restart(port string, now time.Time) {
 
 // placed records that an object is in place.
 func (t *timelines) placed(o world.Object, now time.Time) {
-	if o.Kind == world.KindPort {
-		t.markApplied(o.ID, now)
+	if id, ok := world.PortID(o); ok {
+		t.markApplied(id, now)
 	}
 }
 

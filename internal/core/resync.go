@@ -11,7 +11,7 @@ import (
 
 // resyncing is where the check of what is known against the server stands.
 //
-// After a broker's restart every host of a region has missed news at the same moment, so what is known is checked with
+// After a broker's restart every host of a region has missed messages at the same moment, so what is known is checked with
 // moderation: from a random moment within spread on, one question about ports and one about filters at a time, and not
 // more of them than the bucket lets through. What is known stays in force meanwhile. What is not known, such as a port that
 // was just plugged in, is not part of a check: it is asked for and reported at once, whatever else goes on.

@@ -25,7 +25,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
 
-func port(id string) world.Object { return world.Object{Kind: world.KindPort, ID: id} }
+func port(id string) world.Object { return world.PortObject(id) }
 
 // TestZonesOfARound: zones are looked at when their filters have changed, and flushed zones count.
 func TestZonesOfARound(t *testing.T) {

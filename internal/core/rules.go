@@ -36,11 +36,13 @@ func newRules(r room) rules {
 
 // compiled tells of an object that was compiled.
 func (r *rules) compiled(o world.Object) {
-	switch {
-	case r.Room == nil:
-	case o.Kind == world.KindPort:
-		r.Port(r.world, o.ID)
-	case o.Kind == world.KindPeer:
+	if r.Room == nil {
+		return
+	}
+	switch o := o.(type) {
+	case world.PortObject:
+		r.Port(r.world, string(o))
+	case world.PeerObject:
 		r.Peer()
 	}
 }
@@ -52,7 +54,7 @@ func (r *rules) startJob(d *dataplane.Dataplane, open func() bool) {
 	}
 	now := r.now()
 	job, due := r.Next(r.world, now, open, func(id string) bool {
-		return d.Status(r.world.View, world.Object{Kind: world.KindPort, ID: id}) == dataplane.Applied
+		return d.Status(r.world.View, world.PortObject(id)) == dataplane.Applied
 	})
 	if due {
 		r.act(hybrid.Out{Job: &job})

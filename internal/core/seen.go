@@ -17,6 +17,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/pull"
+	"github.com/patchbay-sdn/patchbay/internal/world"
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
 
@@ -184,7 +185,7 @@ func (s *seen) noteRound(r *dataplane.Round) {
 	if len(r.Rows) > 0 {
 		n := note{kind: kindRows, what: "rows written", n: len(r.Rows), detail: errorText(failed), took: r.Took}
 		if len(r.Owners) == 1 {
-			n.subject = r.Owners[0].ID
+			n.subject = world.IDOf(r.Owners[0])
 		}
 		s.log.note(n)
 	}

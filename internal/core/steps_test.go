@@ -95,7 +95,9 @@ func TestZones(t *testing.T) {
 	a = obeying(t, &tracker{})
 	vlan := a.world.Port("p0").Wiring.VLAN
 	for _, o := range a.world.Objects() {
-		if o.Kind != world.KindPort && o.Kind != world.KindPeer {
+		switch o.(type) {
+		case world.PortObject, world.PeerObject:
+		default:
 			continue
 		}
 		a.zones.TakeChanged()
@@ -104,7 +106,7 @@ func TestZones(t *testing.T) {
 			t.Errorf("%s: %v", o, due)
 		}
 	}
-	for _, o := range []world.Object{port("none"), {Kind: world.KindPeer, ID: "none"}, {Kind: world.KindBridge, ID: "br-int"}} {
+	for _, o := range []world.Object{port("none"), world.PeerObject{Segment: world.SegmentKey{Network: "none"}}, world.BridgeObject("br-int")} {
 		a.zones.noteZone(o)
 	}
 	if due := a.zones.TakeChanged(); len(due) != 0 {
@@ -115,7 +117,7 @@ func TestZones(t *testing.T) {
 		t.Errorf("%d, %v", zone, ok)
 	}
 	a.zones.Allocated(vlan)
-	for o, want := range map[world.Object]uint16{port("p0"): vlan, port("none"): 0, {Kind: world.KindSegment, ID: "p0"}: 0} {
+	for o, want := range map[world.Object]uint16{port("p0"): vlan, port("none"): 0, world.SegmentObject{Network: "p0"}: 0} {
 		if zone, ok := a.zones.unflushedZone(o); zone != want || ok != (want != 0) {
 			t.Errorf("%s: %d, %v", o, zone, ok)
 		}
@@ -151,7 +153,7 @@ func TestTimelineOfAPort(t *testing.T) {
 		}
 		// markApplied records it as well, for ports that were answered.
 		l.applied = time.Time{}
-		a.reports.placed(world.Object{Kind: world.KindBridge, ID: "p0"}, later)
+		a.reports.placed(world.BridgeObject("p0"), later)
 		if !l.applied.IsZero() {
 			t.Error("a bridge was taken for a port")
 		}

@@ -147,7 +147,7 @@ func (v View) switchFacts(f *gate.Facts) {
 	f.TablesBusy, f.TableFaults = c.extensions.tablesBlocking(func() bool { return c.open(gate.Prune) })
 	for i, o := range c.dataplane.Failures() {
 		if i < maxRejected {
-			f.Rejected = append(f.Rejected, gate.Rejected{Object: o.Object.String(), Times: o.Failed})
+			f.Rejected = append(f.Rejected, gate.Rejected{Object: world.NameOf(o.Object), Times: o.Failed})
 		}
 	}
 	for _, h := range c.contained.quarantined() {
@@ -249,7 +249,7 @@ type PortCopy struct {
 
 // CopyPort returns a copy of a port.
 func (v View) CopyPort(p *world.Port) PortCopy {
-	o := world.Object{Kind: world.KindPort, ID: p.ID}
+	o := world.PortObject(p.ID)
 	out := PortCopy{port: *p, applied: v.Dataplane.Status(v.World.View, o) == dataplane.Applied, filter: v.World.Filtered(p), confirmed: v.c.reports.Confirmed(p.ID), notes: v.Extensions.Explain(o)}
 	if p.VIF != nil {
 		out.vif = *p.VIF

@@ -52,7 +52,7 @@ func (r *Round) Became() Became {
 func (r *Round) Become(b Became, err error) error {
 	r.Seq, r.RowErrs, r.LimitsErr, r.Limited, r.FlushErrs, r.Took, r.Err = b.Seq, b.RowErrs, b.LimitsErr, b.Limited, b.FlushErrs, b.Took, err
 	if err != nil {
-		return nil
+		return nil //nolint:nilerr // it is the round's
 	}
 	if len(b.RowErrs) != len(r.Rows) || len(b.FlushErrs) != len(r.Flush) || len(b.Bundles) != len(r.Bundles) {
 		return fmt.Errorf("the outcome is of another round: %d transactions, %d zones and %d bundles, and it has %d, %d and %d",
@@ -79,7 +79,8 @@ func (r *Round) Become(b Became, err error) error {
 func (r *Round) failed() map[world.Object]bool {
 	failed := map[world.Object]bool{}
 	for i, err := range r.RowErrs {
-		failed[r.Owners[i]] = err != nil && r.Owners[i].Kind == world.KindPort
+		_, isPort := world.PortID(r.Owners[i])
+		failed[r.Owners[i]] = err != nil && isPort
 	}
 	for i, err := range r.FlushErrs {
 		for o, zone := range r.flushFirst {

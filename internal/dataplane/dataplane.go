@@ -11,8 +11,6 @@ package dataplane
 import (
 	"iter"
 	"log/slog"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/delta"
@@ -154,7 +152,7 @@ type Failure struct {
 
 // Failures returns the objects that the switch has refused and that are not as wanted yet, sorted.
 func (d *Dataplane) Failures() (out []Failure) {
-	for _, o := range slices.SortedFunc(maps.Keys(d.retries), world.Object.Compare) {
+	for _, o := range world.SortedObjects(d.retries) {
 		if d.rows.Pending(o) || d.Pending(o) {
 			out = append(out, Failure{o, d.retries[o].Failed})
 		}
@@ -173,7 +171,7 @@ func (d *Dataplane) Owner(bridge string, k openflow.Key) (owner world.Object, re
 	if b := d.bridges[bridge]; b != nil {
 		return b.flows.Owner(k)
 	}
-	return world.Object{}, "", false
+	return nil, "", false
 }
 
 // Known ranges over the flows of a bridge that are wanted or there, see [delta.Tracker.All].

@@ -23,7 +23,7 @@ import (
 
 var start = time.Unix(1_700_000_000, 0)
 
-func port(id string) world.Object { return world.Object{Kind: world.KindPort, ID: id} }
+func port(id string) world.Object { return world.PortObject(id) }
 
 // conn is a connection that answers as it is told, and writes down what it is sent.
 type conn struct {
@@ -210,6 +210,22 @@ func TestFlowsThatAreRefused(t *testing.T) {
 		if n := len(d.Failures()); n != len(slices.DeleteFunc(got, func(waits bool) bool { return !waits })) {
 			t.Errorf("%v: %d failures", c.err, n)
 		}
+	}
+}
+
+// TestDeletionThatIsRefused: a flow that nothing ever wanted has no owner, and the switch may refuse to delete it.
+func TestDeletionThatIsRefused(t *testing.T) {
+	d := connected(&conn{commitErr: &openflow.BundleError{Failures: []openflow.Failure{{Index: 0}}}}, []openflow.Entry{flow(t, 1)})
+	d.Prune()
+	r := d.Next(input(emptyView()), start)
+	r.Run(t.Context(), Switch{})
+	d.Landed()
+	if out := d.Done(r, start); len(out.Logs) != 1 || !strings.Contains(fmt.Sprint(out.Logs[0]), " object none ") || !d.retries.Waiting(nil, start) {
+		t.Errorf("%+v", out)
+	}
+	d.bridges["br-int"].flows.Lost()
+	if f := d.Failures(); len(f) != 1 || f[0].Object != nil {
+		t.Errorf("%+v", f)
 	}
 }
 
@@ -611,7 +627,7 @@ func TestResetsOfBridges(t *testing.T) {
 	} {
 		for _, endFirst := range []bool{false, true} {
 			h := &host{Dataplane: New([]string{"br-int"}), now: start}
-			h.Set(world.Object{Kind: world.KindBridge, ID: "br-int"}, rows("OpenFlow14"))
+			h.Set(world.BridgeObject("br-int"), rows("OpenFlow14"))
 			h.r = h.Next(input(emptyView()), start)
 			h.r.RowErrs = []error{nil}
 			tt.do(h, endFirst)

@@ -11,6 +11,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/delta"
 	"github.com/patchbay-sdn/patchbay/internal/pace"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
+	"github.com/patchbay-sdn/patchbay/internal/world"
 	"github.com/patchbay-sdn/patchbay/openflow"
 )
 
@@ -95,19 +96,12 @@ func (b *bridge) observe(out *Outcome, name string, updates []openflow.FlowUpdat
 			out.log(slog.LevelWarn, true, "flow changed repeatedly by another program, repairing with backoff", "bridge", name, "flow", drift.Key.String())
 		case i < manyDrifts:
 			out.log(slog.LevelWarn, false, "repairing a flow changed by another program", "bridge", name, "was", drift.Event.String(), "flow", drift.Key.String(),
-				"owner", owner(drift), "reason", drift.Reason)
+				"owner", world.NameOf(drift.Owner), "reason", drift.Reason)
 		}
 	}
 	if len(drifts) > manyDrifts {
 		out.log(slog.LevelWarn, false, "repairing flows changed by another program", "bridge", name, "flows", len(drifts))
 	}
-}
-
-func owner(drift delta.Drift) string {
-	if drift.Owner.Kind == 0 {
-		return "none"
-	}
-	return drift.Owner.String()
 }
 
 // ToRead takes the bridges to read now: those whose switch does not report changes, those whose reports were lost, and those of

@@ -110,7 +110,7 @@ func (d *Dataplane) addRows(r *Round, in *Input, now time.Time) (held map[world.
 		}
 		switch {
 		case tx.Len() > 0 && (!current || d.retries.Waiting(o, now)):
-			held[o] = o.Kind == world.KindPort
+			_, held[o] = world.PortID(o)
 		case tx.Len() > 0:
 			tx.Owner = o.String()
 			r.Rows, r.Owners = append(r.Rows, tx), append(r.Owners, o)
@@ -216,7 +216,7 @@ func (d *Dataplane) metersFailed(out *Outcome, b *bridge, sent Bundle, now time.
 	for _, c := range sent.MetersIn {
 		if !slices.ContainsFunc(sent.MetersDone, func(done delta.MeterChange) bool { return done.Meter.ID == c.Meter.ID }) {
 			wait := d.retries.Fail(c.Owner, now)
-			out.log(slog.LevelError, true, "meter rejected by the switch, retrying", "bridge", sent.Bridge, "object", c.Owner.String(), "err", sent.MeterErr, "after", wait)
+			out.log(slog.LevelError, true, "meter rejected by the switch, retrying", "bridge", sent.Bridge, "object", world.NameOf(c.Owner), "err", sent.MeterErr, "after", wait)
 		}
 	}
 }
@@ -246,7 +246,7 @@ func (d *Dataplane) bundleFailed(out *Outcome, b *bridge, sent Bundle, now time.
 	for _, f := range refused.Failures {
 		o := sent.Changes[f.Index].Owner
 		wait := d.retries.Fail(o, now)
-		out.log(slog.LevelError, true, "flow rejected by the switch, retrying", "bridge", sent.Bridge, "object", o.String(), "err", sent.Err, "after", wait)
+		out.log(slog.LevelError, true, "flow rejected by the switch, retrying", "bridge", sent.Bridge, "object", world.NameOf(o), "err", sent.Err, "after", wait)
 	}
 }
 

@@ -90,7 +90,7 @@ func (t *Tracker) put(k of.Key, c claim) {
 	} else {
 		claims = append(claims, c)
 		// Two owners of one flow: which of them counts must not depend on who came first.
-		slices.SortFunc(claims, func(a, b claim) int { return a.owner.Compare(b.owner) })
+		slices.SortFunc(claims, func(a, b claim) int { return world.CompareObjects(a.owner, b.owner) })
 	}
 	t.want[k] = claims
 	t.dirty[k] = true
@@ -165,7 +165,7 @@ func same(want, have of.Entry) bool { return want == have || want.SameActions(ha
 type Change struct {
 	Key   of.Key
 	Entry of.Entry // zero for a deletion
-	// Owner wants the flow, or wanted it last; zero for a flow that nothing ever wanted.
+	// Owner wants the flow, or wanted it last; nil for a flow that nothing ever wanted.
 	Owner world.Object
 }
 
@@ -278,7 +278,7 @@ func (t *Tracker) Release(which func(of.Entry) bool) (released int) {
 func (t *Tracker) Owner(k of.Key) (owner world.Object, reason string, ok bool) {
 	claims := t.want[k]
 	if len(claims) == 0 {
-		return world.Object{}, "", false
+		return nil, "", false
 	}
 	return claims[0].owner, claims[0].reason, true
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/openflow/openflowtest"
 )
 
-func object(id string) world.Object { return world.Object{Kind: world.KindPort, ID: id} }
+func object(id string) world.Object { return world.PortObject(id) }
 
 func texts(changes []Change) []string {
 	var out []string

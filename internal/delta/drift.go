@@ -12,7 +12,7 @@ type Drift struct {
 	Key of.Key
 	// Event is what was done to the flow.
 	Event of.MonitorEvent
-	// Owner wants the flow, for Reason. Zero and empty for a flow that bears our mark and that nothing wants.
+	// Owner wants the flow, for Reason. Nil and empty for a flow that bears our mark and that nothing wants.
 	Owner  world.Object
 	Reason string
 }

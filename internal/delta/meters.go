@@ -73,7 +73,7 @@ func (m *Meters) Lost() { m.known = false }
 // MeterChange is one step to make what is there equal to what is wanted.
 type MeterChange struct {
 	of.MeterMod
-	Owner world.Object // none for a deletion
+	Owner world.Object // nil for a deletion
 }
 
 // Changes lists the meters that have to come or to change before flows do, and those that have to go after them.

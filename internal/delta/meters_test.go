@@ -28,7 +28,7 @@ func meterText(m *Meters) string {
 }
 
 func TestMeters(t *testing.T) {
-	a, b := world.Object{Kind: world.KindPort, ID: "a"}, world.Object{Kind: world.KindPort, ID: "b"}
+	a, b := world.PortObject("a"), world.PortObject("b")
 	m := NewMeters()
 	m.Want(a, []Meter{limit(1, 1000), limit(2, 2000)})
 	step := func(what, want string) {

@@ -3,9 +3,6 @@
 package delta
 
 import (
-	"maps"
-	"slices"
-
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 )
@@ -64,7 +61,7 @@ func (r *Rows) Pending(owner world.Object) bool { return r.pending[owner] }
 
 // Owners returns the owners whose rows may not be as wanted yet, sorted.
 func (r *Rows) Owners() []world.Object {
-	return slices.SortedFunc(maps.Keys(r.pending), world.Object.Compare)
+	return world.SortedObjects(r.pending)
 }
 
 // Diff returns the transaction that an owner still needs. Whether its flows are in place decides which of its rows count.

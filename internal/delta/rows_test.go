@@ -19,7 +19,7 @@ func TestRows(t *testing.T) {
 	row := func(key string) []ovsdb.Spec {
 		return []ovsdb.Spec{ovsdb.BridgeSpec{Name: "br-int", OtherConfig: map[string]string{key: "1"}}}
 	}
-	r, o := NewRows(), world.Object{Kind: world.KindPort, ID: "a"}
+	r, o := NewRows(), world.PortObject("a")
 	if r.Retry(o) || r.Pending(o) {
 		t.Error("rows are pending that nobody wants")
 	}

@@ -54,8 +54,8 @@ func TestCounts(t *testing.T) {
 		got := map[string]seen{}
 		for k := range tr.All() {
 			owner := ""
-			if k.Owner != (world.Object{}) {
-				owner = k.Owner.ID
+			if k.Owner != nil {
+				owner, _ = world.PortID(k.Owner)
 			}
 			e := k.Want
 			if e.IsZero() {

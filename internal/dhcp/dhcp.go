@@ -82,14 +82,14 @@ func (*DHCP) Name() string { return name }
 // Resolve implements extension.Extension.
 func (d *DHCP) Resolve(changed []world.Object) []world.Object {
 	for _, o := range changed {
-		if o.Kind == world.KindPort {
-			d.settle(o.ID)
+		if id, ok := world.PortID(o); ok {
+			d.settle(id)
 		}
 	}
 	if d.meters.Renewed() {
 		for id := range d.ports {
 			d.meters.Number(id)
-			d.dirty[portObject(id)] = true
+			d.dirty[world.PortObject(id)] = true
 		}
 	}
 	for id, n := range d.networks {
@@ -104,8 +104,6 @@ func (d *DHCP) Resolve(changed []world.Object) []world.Object {
 	d.meters.Forget()
 	return out
 }
-
-func portObject(id string) world.Object { return world.Object{Kind: world.KindPort, ID: id} }
 
 // served says whether a port is one that DHCP is for: wired, with an address, and not Neutron's own.
 func served(p *world.Port) bool {

@@ -14,12 +14,13 @@ import (
 
 // Explain implements extension.Explainer: who answers the port's DHCP, and with what.
 func (d *DHCP) Explain(o world.Object) []string {
-	if o.Kind != world.KindPort || d.ports[o.ID] == "" {
+	id, ok := world.PortID(o)
+	if !ok || d.ports[id] == "" {
 		return nil
 	}
-	c := d.clientOf(o.ID)
+	c := d.clientOf(id)
 	if c == nil {
-		return []string{"dhcp: waits for the subnets of network " + d.ports[o.ID] + "; until they are known its requests leave the port as any packet"}
+		return []string{"dhcp: waits for the subnets of network " + d.ports[id] + "; until they are known its requests leave the port as any packet"}
 	}
 	v4, v6 := c.answers()
 	var out []string
@@ -40,7 +41,7 @@ func (d *DHCP) Explain(o world.Object) []string {
 			out = append(out, fmt.Sprintf("dhcp: one of extra_dhcp_opts is left out: %s", p))
 		}
 	}
-	if last, ok := d.last[o.ID]; ok {
+	if last, ok := d.last[id]; ok {
 		text := fmt.Sprintf("dhcp: its last packet, %s at %s, was %s", last.name, last.at.UTC().Format(time.RFC3339), last.outcome)
 		if last.got.IsValid() {
 			text += " with " + last.got.String()

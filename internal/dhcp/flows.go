@@ -27,23 +27,24 @@ var servers = netip.MustParsePrefix("ff02::1:2/128")
 // Compile implements extension.Extension. Only packets of ports that get an answer come to the agent. The Python agent takes DHCP of everybody, and
 // drops what it has no answer for: also that of sub-ports, and of VMs of other hosts on its way to a DHCP agent.
 func (d *DHCP) Compile(o world.Object, want *pipeline.Want) {
-	if o.Kind != world.KindPort {
+	id, ok := world.PortID(o)
+	if !ok {
 		return
 	}
-	p := d.w.Port(o.ID)
+	p := d.w.Port(id)
 	if !served(p) {
 		return
 	}
-	if n := d.networks[d.ports[o.ID]]; n == nil || !n.known || !n.listed {
+	if n := d.networks[d.ports[id]]; n == nil || !n.known || !n.listed {
 		want.Waiting = "the subnets of network " + p.Details.NetworkID
 		return
 	}
-	c := d.clientOf(o.ID)
+	c := d.clientOf(id)
 	v4, v6 := c.answers()
 	if !v4 && !v6 {
 		return
 	}
-	br, meter := d.w.Config.IntegrationBridge, d.meters.ID(o.ID)
+	br, meter := d.w.Config.IntegrationBridge, d.meters.ID(id)
 	if meter != 0 {
 		want.Meters = append(want.Meters, extension.PacketMeter(br, "how often the port's DHCP is answered", meter, extension.DefaultBound()))
 	}
@@ -54,7 +55,7 @@ func (d *DHCP) Compile(o world.Object, want *pipeline.Want) {
 				of.FromPort(p.VIF.OFPort), of.Untagged(), of.HW(of.EthSrc, of.MAC(p.VIF.MAC)), of.Num(of.EthType, ether), of.Num(of.IPProto, protoUDP),
 				of.Num(of.UDPSrc, from), of.Num(of.UDPDst, to), dst,
 			},
-			Actions: []of.Action{extension.ToAgent(name, o.ID, meter)},
+			Actions: []of.Action{extension.ToAgent(name, id, meter)},
 		})
 	}
 	if v4 {

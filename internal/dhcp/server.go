@@ -10,6 +10,7 @@ import (
 
 	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
+	"github.com/patchbay-sdn/patchbay/internal/world"
 )
 
 // Kinds implements extension.PushHandler.
@@ -49,7 +50,7 @@ func (d *DHCP) learnNetwork(n *network, decoded *neutron.Network) {
 // touch has the ports of a network compiled again.
 func (d *DHCP) touch(n *network) {
 	for id := range n.ports {
-		d.dirty[portObject(id)] = true
+		d.dirty[world.PortObject(id)] = true
 	}
 }
 

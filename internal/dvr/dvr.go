@@ -103,12 +103,12 @@ func (r *routing) learn(all []neutron.DVRMAC) {
 	}
 	for mac := range macs {
 		if !r.macs[mac] {
-			r.marked[host(mac)] = true
+			r.marked[own.Object(mac)] = true
 		}
 	}
 	for mac := range r.macs {
 		if !macs[mac] {
-			r.marked[host(mac)] = true
+			r.marked[own.Object(mac)] = true
 		}
 	}
 	r.macs = macs
@@ -120,28 +120,15 @@ func (r *routing) setMAC(mac neutron.MAC) {
 	}
 	r.mac = mac
 	for _, bridge := range r.w.Bridges() {
-		r.marked[world.Object{Kind: world.KindBridge, ID: bridge}] = true
+		r.marked[world.BridgeObject(bridge)] = true
 	}
 	for id := range r.ports {
-		r.marked[world.Object{Kind: world.KindPort, ID: id}] = true
+		r.marked[world.PortObject(id)] = true
 	}
 }
 
 // own names the extension's own objects: the router addresses of other hosts.
-const own extension.Objects[string] = name
-
-// host returns the object of another host's router address.
-func host(mac neutron.MAC) world.Object { return own.Object(mac.String()) }
-
-// hostMAC returns the router address that an object is about, if it is one of these.
-func hostMAC(o world.Object) (mac neutron.MAC, ok bool) {
-	text, ok := own.Key(o)
-	if !ok {
-		return mac, false
-	}
-	mac, err := neutron.ParseMAC(text)
-	return mac, err == nil
-}
+const own extension.Objects[neutron.MAC] = name
 
 // Resync implements extension.Resyncer.
 func (r *routing) Resync() {
@@ -155,16 +142,16 @@ func (r *routing) Resync() {
 func (r *routing) Resolve(changed []world.Object) []world.Object {
 	touched := map[string]bool{}
 	for _, o := range changed {
-		switch o.Kind {
-		case world.KindPort:
-			r.resolvePort(o.ID, touched)
-		case world.KindBridge:
+		switch o := o.(type) {
+		case world.PortObject:
+			r.resolvePort(string(o), touched)
+		case world.BridgeObject:
 			// The patches may have other numbers.
 			for mac := range r.macs {
-				r.marked[host(mac)] = true
+				r.marked[own.Object(mac)] = true
 			}
 			for id := range r.ports {
-				r.marked[world.Object{Kind: world.KindPort, ID: id}] = true
+				r.marked[world.PortObject(id)] = true
 			}
 		}
 	}
@@ -258,7 +245,7 @@ func (r *routing) resolveSubnet(id string) {
 	if owned != s.owned || mac != s.mac {
 		s.owned, s.mac = owned, mac
 		for id := range s.ports {
-			r.marked[world.Object{Kind: world.KindPort, ID: id}] = true
+			r.marked[world.PortObject(id)] = true
 		}
 	}
 	if len(s.ports) == 0 {
@@ -312,7 +299,7 @@ func (r *routing) Load(data json.RawMessage) error {
 	r.setMAC(m.MAC)
 	for _, mac := range m.Others {
 		r.macs[mac] = true
-		r.marked[host(mac)] = true
+		r.marked[own.Object(mac)] = true
 	}
 	for id, mac := range m.Gateways {
 		r.subnets[id] = &subnet{ports: map[string]bool{}, pulled: mac}
@@ -322,8 +309,9 @@ func (r *routing) Load(data json.RawMessage) error {
 
 // Explain implements extension.Explainer.
 func (r *routing) Explain(o world.Object) []string {
-	p := r.ports[o.ID]
-	if o.Kind != world.KindPort || p.part == none {
+	id, _ := world.PortID(o)
+	p := r.ports[id]
+	if p.part == none {
 		return nil
 	}
 	if r.mac == (neutron.MAC{}) {

@@ -358,8 +358,8 @@ func TestHostsComeAndGo(t *testing.T) {
 	}
 }
 
-// An answer that was given before the news of another host, and arrives after them, does not undo them.
-func TestAnswerOvertakenByNews(t *testing.T) {
+// An answer that was given before the update of another host, and arrives after it, does not undo it.
+func TestAnswerOvertakenByAnUpdate(t *testing.T) {
 	c := newCloud(t)
 	c.start()
 	old := []neutron.DVRMAC{{Host: "hv1", MAC: macOf("me")}, {Host: "hv2", MAC: macOf("you")}}
@@ -422,7 +422,7 @@ func TestExplain(t *testing.T) {
 	c := newCloud(t)
 	c.start("gw4", "vm1")
 	c.answer("gw4", "tunnel", ownerGateway, "s4", "10.0.0.1")
-	vm := world.Object{Kind: world.KindPort, ID: "gw4"}
+	vm := world.PortObject("gw4")
 	if got := c.r.Explain(vm); len(got) != 1 || !strings.Contains(got[0], "has not told") {
 		t.Error(got)
 	}

@@ -52,17 +52,15 @@ const (
 
 // Compile implements extension.Extension.
 func (r *routing) Compile(o world.Object, want *pipeline.Want) {
-	switch o.Kind {
-	case world.KindBridge:
-		r.bridge(o.ID, want)
-	case world.KindSegment:
-		if key, ok := world.ParseSegmentKey(o.ID); ok {
-			r.segment(r.w.Segments.Get(key), want)
-		}
-	case world.KindPort:
-		r.port(r.w.Port(o.ID), want)
-	case world.KindExtension:
-		if mac, ok := hostMAC(o); ok && r.macs[mac] {
+	switch o := o.(type) {
+	case world.BridgeObject:
+		r.bridge(string(o), want)
+	case world.SegmentObject:
+		r.segment(r.w.Segments.Get(world.SegmentKey(o)), want)
+	case world.PortObject:
+		r.port(r.w.Port(string(o)), want)
+	case world.ExtensionObject:
+		if mac, ok := own.Key(o); ok && r.macs[mac] {
 			r.otherHost(of.MAC(mac), want)
 		}
 	}

@@ -282,7 +282,7 @@ func (e Apply) String() string {
 		fmt.Fprintf(&b, "\n\tbundle of %s, zones %v, withheld %v", bundle.Bridge, bundle.Zones, bundle.Withheld)
 		printMeters(&b, "meter before", bundle.MetersIn)
 		for _, c := range bundle.Changes {
-			fmt.Fprintf(&b, "\n\t\tflow of %s: ", c.Owner)
+			fmt.Fprintf(&b, "\n\t\tflow of %s: ", world.NameOf(c.Owner))
 			if c.Entry.IsZero() {
 				fmt.Fprintf(&b, "delete %x", c.Key)
 			} else {
@@ -296,7 +296,7 @@ func (e Apply) String() string {
 
 func printMeters(b *strings.Builder, what string, changes []delta.MeterChange) {
 	for _, c := range changes {
-		fmt.Fprintf(b, "\n\t\t%s of %s: %+v", what, c.Owner, c.MeterMod)
+		fmt.Fprintf(b, "\n\t\t%s of %s: %+v", what, world.NameOf(c.Owner), c.MeterMod)
 	}
 }
 

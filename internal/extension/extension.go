@@ -23,7 +23,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/forwarding"
@@ -164,19 +163,20 @@ type Explainer interface {
 	Explain(o world.Object) []string
 }
 
-// Objects names the extension's own objects by keys of its own type. The value is the extension's name.
-type Objects[K ~string] string
+// Objects names the extension's own objects by keys of its own type, whose text people see. The value is the extension's name.
+type Objects[K comparable] string
 
 // Object returns the object with a key.
 func (n Objects[K]) Object(key K) world.Object {
-	return world.Object{Kind: world.KindExtension, ID: string(n) + " " + string(key)}
+	return world.ExtensionObject{Extension: string(n), Key: key}
 }
 
 // Key returns the key of an object, if the object is the extension's own.
 func (n Objects[K]) Key(o world.Object) (key K, ok bool) {
-	if o.Kind != world.KindExtension {
-		return "", false
+	own, ok := o.(world.ExtensionObject)
+	if !ok || own.Extension != string(n) {
+		return key, false
 	}
-	id, ok := strings.CutPrefix(o.ID, string(n)+" ")
-	return K(id), ok
+	key, ok = own.Key.(K)
+	return key, ok
 }

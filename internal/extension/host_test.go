@@ -410,7 +410,7 @@ func (h *host) text() []string {
 		flows[bridge] = map[openflow.Key]openflow.Flow{}
 	}
 	var meters []openflow.MeterDesc
-	for _, o := range slices.Backward(slices.SortedFunc(maps.Keys(h.wants), world.Object.Compare)) { // of two that want a flow the first counts
+	for _, o := range slices.Backward(world.SortedObjects(h.wants)) { // of two that want a flow the first counts
 		for _, f := range h.wants[o].Flows {
 			flow, err := f.Entry.Flow()
 			if err != nil {

@@ -171,7 +171,7 @@ func (s Set) Resolve(changed []world.Object) []world.Object {
 		all = append(all, m.Resolve(changed)...)
 	}
 	if len(all) > len(changed) {
-		slices.SortFunc(all, world.Object.Compare)
+		world.SortObjects(all)
 		all = slices.Compact(all)
 	}
 	return all

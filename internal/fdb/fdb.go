@@ -56,17 +56,18 @@ func (*FDB) Name() string { return "fdb" }
 func (f *FDB) Resolve(changed []world.Object) []world.Object {
 	other := false
 	for _, o := range changed {
-		if o.Kind != world.KindPort {
+		id, ok := world.PortID(o)
+		if !ok {
 			continue
 		}
-		wants := f.wants(f.w.Port(o.ID))
-		if slices.Equal(wants, f.ports[o.ID]) {
+		wants := f.wants(f.w.Port(id))
+		if slices.Equal(wants, f.ports[id]) {
 			continue
 		}
 		if other = true; len(wants) > 0 {
-			f.ports[o.ID] = wants
+			f.ports[id] = wants
 		} else {
-			delete(f.ports, o.ID)
+			delete(f.ports, id)
 		}
 		for _, e := range wants {
 			f.owned[e] = true
@@ -222,11 +223,12 @@ func (f *FDB) Load(data json.RawMessage) error {
 
 // Explain implements extension.Explainer.
 func (f *FDB) Explain(o world.Object) []string {
-	if o.Kind != world.KindPort {
+	id, ok := world.PortID(o)
+	if !ok {
 		return nil
 	}
 	var out []string
-	for _, e := range f.ports[o.ID] {
+	for _, e := range f.ports[id] {
 		_, exists := f.have[e.Device]
 		switch {
 		case f.have != nil && !exists:

@@ -14,10 +14,11 @@ import (
 
 // Compile implements extension.Extension. A port does not wait for its logs to be known.
 func (l *Log) Compile(o world.Object, want *pipeline.Want) {
-	if o.Kind != world.KindPort {
+	id, ok := world.PortID(o)
+	if !ok {
 		return
 	}
-	p := l.filtered(o.ID)
+	p := l.filtered(id)
 	if p == nil {
 		return
 	}
@@ -25,11 +26,11 @@ func (l *Log) Compile(o world.Object, want *pipeline.Want) {
 	if len(logs) == 0 {
 		return
 	}
-	meter := l.meters.ID(o.ID)
+	meter := l.meters.ID(id)
 	if meter != 0 {
 		want.Meters = append(want.Meters, extension.PacketMeter(l.w.Config.IntegrationBridge, "how many packets of the port are logged", meter, l.bound))
 	}
-	to := func(a action) of.Action { return extension.ToAgent(name, o.ID+" "+string(a), meter) }
+	to := func(a action) of.Action { return extension.ToAgent(name, id+" "+string(a), meter) }
 	want.LogAccepted(l.w, p, groups(logs, p), to(accept))
 	if len(about(logs, drop)) > 0 {
 		want.LogDropped(l.w, p, to(drop))
@@ -38,13 +39,14 @@ func (l *Log) Compile(o world.Object, want *pipeline.Want) {
 
 // Explain implements extension.Explainer.
 func (l *Log) Explain(o world.Object) []string {
-	if o.Kind != world.KindPort {
+	id, ok := world.PortID(o)
+	if !ok {
 		return nil
 	}
-	if p := l.w.Port(o.ID); p != nil && l.w.Config.Hybrid && l.w.Filtered(p) {
+	if p := l.w.Port(id); p != nil && l.w.Config.Hybrid && l.w.Filtered(p) {
 		return []string{"log: nothing is logged, because iptables filters the port; logs need firewall_driver = openvswitch"}
 	}
-	p := l.filtered(o.ID)
+	p := l.filtered(id)
 	switch {
 	case p == nil:
 		return nil

@@ -70,20 +70,21 @@ func (*Log) Name() string { return name }
 // Resolve implements extension.Extension.
 func (l *Log) Resolve(changed []world.Object) []world.Object {
 	for _, o := range changed {
-		if o.Kind != world.KindPort {
+		id, ok := world.PortID(o)
+		if !ok {
 			continue
 		}
-		if l.filtered(o.ID) == nil {
-			delete(l.ports, o.ID)
+		if l.filtered(id) == nil {
+			delete(l.ports, id)
 		} else {
-			l.ports[o.ID] = true
+			l.ports[id] = true
 		}
-		l.number(o.ID)
+		l.number(id)
 	}
 	if l.meters.Renewed() {
 		for id := range l.ports {
 			l.number(id)
-			l.dirty[portObject(id)] = true
+			l.dirty[world.PortObject(id)] = true
 		}
 	}
 	l.meters.Forget()
@@ -91,8 +92,6 @@ func (l *Log) Resolve(changed []world.Object) []world.Object {
 	clear(l.dirty)
 	return out
 }
-
-func portObject(id string) world.Object { return world.Object{Kind: world.KindPort, ID: id} }
 
 // filtered returns the port with an id, if flows filter it.
 func (l *Log) filtered(id string) *world.Port {

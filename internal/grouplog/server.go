@@ -10,6 +10,7 @@ import (
 
 	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
+	"github.com/patchbay-sdn/patchbay/internal/world"
 )
 
 // Kinds implements extension.PushHandler.
@@ -57,7 +58,7 @@ func (l *Log) touch(g *neutron.Log) {
 	for id := range l.ports {
 		if p := l.filtered(id); p != nil && binds(g, p) {
 			l.number(id)
-			l.dirty[portObject(id)] = true
+			l.dirty[world.PortObject(id)] = true
 		}
 	}
 }

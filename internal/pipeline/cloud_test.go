@@ -49,7 +49,7 @@ func filterConfig() world.Config {
 // converge does what the agent does: compile what has changed, and ask for what is missing.
 func (c *cloud) converge(t failer) {
 	t.Helper()
-	if c.host.flows[world.Object{Kind: world.KindBridge, ID: "br-int"}] == nil {
+	if c.host.flows[world.BridgeObject("br-int")] == nil {
 		c.compile(t, c.w.Everything())
 	}
 	asked := map[world.Item]bool{}
@@ -162,7 +162,7 @@ func (c *cloud) conjunctionNames() map[uint32]string {
 // counts, as on a real bridge. Only ports that share a MAC may.
 func (c *cloud) all(t failer, which func(world.Object) bool) map[of.Key]Flow {
 	out := map[of.Key]Flow{}
-	for _, o := range slices.SortedFunc(maps.Keys(c.host.flows), world.Object.Compare) {
+	for _, o := range world.SortedObjects(c.host.flows) {
 		seen := map[of.Key]bool{}
 		for _, f := range c.host.flows[o] {
 			k := f.Entry.Key()
@@ -174,7 +174,7 @@ func (c *cloud) all(t failer, which func(world.Object) bool) map[of.Key]Flow {
 			}
 			seen[k] = true
 			other, taken := out[k]
-			if taken && other.Entry != f.Entry && (o.Kind != world.KindPort || k.Table() != intTransient && k.Table() != fwAcceptOrIngress) {
+			if _, isPort := world.PortID(o); taken && other.Entry != f.Entry && (!isPort || k.Table() != intTransient && k.Table() != fwAcceptOrIngress) {
 				t.Fatalf("%s wants %s, another %s", o, f.Entry, other.Entry)
 			}
 			if !taken {

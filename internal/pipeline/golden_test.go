@@ -227,12 +227,12 @@ func (s *scripted) ask(f []string) {
 	if f[0] == "rules" && len(f) == 2 {
 		f = append(f, "72", "82")
 	}
-	kinds := map[string]world.ObjectKind{"bridge": world.KindBridge, "peers": world.KindPeer, "interfaces": world.KindInterface}
+	kinds := map[string]string{"bridge": "bridge ", "peers": "peer ", "interfaces": "interface "}
 	flows := s.c.all(s.t, func(o world.Object) bool {
-		if kind := kinds[f[1]]; kind != 0 {
-			return o.Kind == kind
+		if kind := kinds[f[1]]; kind != "" {
+			return strings.HasPrefix(o.String(), kind)
 		}
-		return o.Kind == world.KindPort && o.ID == f[1]
+		return o == world.PortObject(f[1])
 	})
 	keys := make([]of.Key, 0, len(flows))
 	for k := range flows {
@@ -280,7 +280,7 @@ func (s *scripted) ask(f []string) {
 func (s *scripted) state(id string) {
 	p := s.c.w.Port(id)
 	fmt.Fprintf(&s.out, "%s: %s\n", p.Wiring.State, p.Wiring.Reason)
-	want := Compile(s.c.w, s.c.s, world.Object{Kind: world.KindPort, ID: id})
+	want := Compile(s.c.w, s.c.s, world.PortObject(id))
 	rows := func(when string, list []ovsdb.Spec) {
 		for _, r := range list {
 			if d := Describe(r, s.c.w.View); d.Tag != nil {

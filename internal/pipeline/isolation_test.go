@@ -118,7 +118,7 @@ func TestAPortIsInNoVLANBeforeItIsWired(t *testing.T) {
 				c := newCloud(cfg)
 				c.plugInto("tapA", ofport, map[string]string{"iface-id": "A", "attached-mac": "fa:16:3e:00:00:0a"})
 				c.w.Resolve() // nobody has answered
-				want := Compile(c.w, c.s, world.Object{Kind: world.KindPort, ID: "A"})
+				want := Compile(c.w, c.s, world.PortObject("A"))
 				if got := rowsText(c, want.Rows); got != "tag=4095 vlan_mode=trunk trunks=4095" {
 					t.Errorf("number %d: rows %q", ofport, got)
 				}

@@ -58,7 +58,7 @@ func TestMemberChangeCostsOneMember(t *testing.T) {
 		c := groupOf(t, members)
 		changed := c.change(t, 1)
 		for _, o := range changed {
-			if o.Kind != world.KindPeer {
+			if _, ok := o.(world.PeerObject); !ok {
 				t.Errorf("%d members: %s is compiled again", members, o)
 			}
 		}

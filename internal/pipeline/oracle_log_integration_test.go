@@ -110,7 +110,7 @@ func TestLogsFollowTheFirewall(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawCloud(t)
 		written := map[uint64]bool{}
-		for _, f := range c.all(t, func(o world.Object) bool { return o.Kind == world.KindPort }) {
+		for _, f := range c.all(t, func(o world.Object) bool { _, ok := world.PortID(o); return ok }) {
 			decoded, err := f.Entry.Flow()
 			if err != nil {
 				t.Fatal(err)

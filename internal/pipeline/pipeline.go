@@ -78,29 +78,23 @@ func (w *Want) Override() {
 // Compile returns what an object wants. An object that is gone wants nothing.
 func Compile(w *world.World, s *Settings, o world.Object) Want {
 	c := compiler{w: w, s: s}
-	switch o.Kind {
-	case world.KindBridge:
-		c.bridge(o.ID)
-	case world.KindPort:
-		c.port(o.ID)
-	case world.KindSegment:
-		if key, ok := world.ParseSegmentKey(o.ID); ok {
-			c.segment(key)
+	switch o := o.(type) {
+	case world.BridgeObject:
+		c.bridge(string(o))
+	case world.PortObject:
+		c.port(string(o))
+	case world.SegmentObject:
+		c.segment(world.SegmentKey(o))
+	case world.TunnelObject:
+		c.tunnel(world.Endpoint(o))
+	case world.StationObject:
+		c.station(o.Segment, o.MAC)
+	case world.PeerObject:
+		if !w.Config.Hybrid {
+			c.peer(o.Segment, o.Peer)
 		}
-	case world.KindTunnel:
-		if e, ok := world.ParseEndpoint(o.ID); ok {
-			c.tunnel(e)
-		}
-	case world.KindStation:
-		if key, mac, ok := world.ParseStation(o.ID); ok {
-			c.station(key, mac)
-		}
-	case world.KindPeer:
-		if key, peer, ok := world.ParsePeer(o.ID); ok && !w.Config.Hybrid {
-			c.peer(key, peer)
-		}
-	case world.KindInterface:
-		c.foreign(o.ID)
+	case world.InterfaceObject:
+		c.foreign(string(o))
 	}
 	if c.want.Err != nil {
 		return Want{Err: fmt.Errorf("compiling %s: %w", o, c.want.Err)}

@@ -58,7 +58,8 @@ func (h *replay) recalls(t *testing.T) {
 	}
 	want := map[pipeline.Flow]bool{}
 	for o, flows := range h.flows {
-		if p := h.w.Port(o.ID); o.Kind == world.KindPort && (p == nil || p.Details == nil || p.Wiring.State == world.Moved) {
+		id, isPort := world.PortID(o)
+		if p := h.w.Port(id); isPort && (p == nil || p.Details == nil || p.Wiring.State == world.Moved) {
 			continue
 		}
 		collect(want, flows)

@@ -339,12 +339,13 @@ func (h *replay) lines() parity.Snapshot {
 	var lines []string
 	var meters []openflow.MeterDesc
 	for o, list := range h.meters {
+		port, _ := world.PortID(o)
 		for _, m := range list {
 			direction := "_egress"
 			if strings.Contains(m.Reason, " to the port") {
 				direction = "_ingress"
 			}
-			names.Meter(m.ID, o.ID+direction)
+			names.Meter(m.ID, port+direction)
 			meters = append(meters, m.MeterDesc)
 		}
 	}

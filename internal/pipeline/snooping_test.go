@@ -27,7 +27,7 @@ func TestMulticastOptions(t *testing.T) {
 		w := world.New(filterConfig())
 		w.Switch(&ovsdb.Batch{Kind: ovsdb.Update, OpenVSwitch: []ovsdb.Diff[ovsdb.OpenVSwitch]{{New: &ovsdb.OpenVSwitch{UUID: "root"}}}})
 		written := func(bridge string) string {
-			want := Compile(w, &tc.s, world.Object{Kind: world.KindBridge, ID: bridge})
+			want := Compile(w, &tc.s, world.BridgeObject(bridge))
 			all, err := ovsdb.DiffRows(w.View, want.Rows...).JSON()
 			if err != nil {
 				t.Fatal(err)

@@ -45,7 +45,7 @@ func TestSteering(t *testing.T) {
 		is := *was
 		is.OtherConfig = tc.have
 		c.apply(&ovsdb.Batch{Kind: ovsdb.Update, Interfaces: []ovsdb.Diff[ovsdb.Interface]{{Old: was, New: &is}}})
-		ops, err := ovsdb.DiffRows(c.w.View, Compile(c.w, c.s, world.Object{Kind: world.KindPort, ID: "A"}).Rows...).JSON()
+		ops, err := ovsdb.DiffRows(c.w.View, Compile(c.w, c.s, world.PortObject("A")).Rows...).JSON()
 		if err != nil {
 			t.Fatal(err)
 		}

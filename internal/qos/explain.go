@@ -13,11 +13,12 @@ import (
 
 // Explain implements extension.Explainer.
 func (q *QoS) Explain(o world.Object) []string {
-	if o.Kind != world.KindPort {
+	id, ok := world.PortID(o)
+	if !ok {
 		return nil
 	}
-	p, have := q.w.Port(o.ID), q.ports[o.ID]
-	rules, known, waiting := q.rules(o.ID)
+	p, have := q.w.Port(id), q.ports[id]
+	rules, known, waiting := q.rules(id)
 	var out []string
 	if known && have.has != "" {
 		whose := "its network's"
@@ -29,7 +30,7 @@ func (q *QoS) Explain(o world.Object) []string {
 		}
 		var does []string
 		for i := range rules {
-			does = append(does, q.says(o.ID, &rules[i]))
+			does = append(does, q.says(id, &rules[i]))
 		}
 		if len(does) == 0 {
 			does = []string{"no rules"}

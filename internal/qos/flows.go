@@ -53,17 +53,17 @@ func find(rules []neutron.QosRule, kind, direction string) *neutron.QosRule {
 
 // Compile implements extension.Extension.
 func (q *QoS) Compile(o world.Object, want *pipeline.Want) {
-	switch o.Kind {
-	case world.KindBridge:
-		if o.ID == q.w.Config.IntegrationBridge {
-			want.Flow(o.ID, "packets go through the queue that limits their receiver", of.Flow{
+	switch o := o.(type) {
+	case world.BridgeObject:
+		if br := string(o); br == q.w.Config.IntegrationBridge {
+			want.Flow(br, "packets go through the queue that limits their receiver", of.Flow{
 				Table: entry, Priority: 200, Match: of.Match{of.Num(queued, 0)},
 				Actions: []of.Action{of.SetQueue(defaultRate), of.Load{Value: 1, To: queued.Bits(0, 0)}, of.To(entry)},
 			})
 		}
-	case world.KindPort:
-		q.port(o.ID, want)
-	case world.KindExtension:
+	case world.PortObject:
+		q.port(string(o), want)
+	case world.ExtensionObject:
 		switch key, _ := own.Key(o); key {
 		case uplinks:
 			want.Rows = append(want.Rows, q.uplinks())

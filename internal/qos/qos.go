@@ -97,13 +97,13 @@ func (*QoS) Name() string { return name }
 // Resolve implements extension.Extension.
 func (q *QoS) Resolve(changed []world.Object) []world.Object {
 	for _, o := range changed {
-		switch o.Kind {
-		case world.KindPort:
-			q.touched[o.ID] = true
-		case world.KindBridge:
+		switch o := o.(type) {
+		case world.PortObject:
+			q.touched[string(o)] = true
+		case world.BridgeObject:
 			q.mark(uplinks)
 			q.mark(leftovers)
-			if o.ID != q.w.Config.IntegrationBridge {
+			if string(o) != q.w.Config.IntegrationBridge {
 				for id := range q.policed { // their flows name the bridge's patches
 					q.touched[id] = true
 				}
@@ -126,7 +126,7 @@ func (q *QoS) Resolve(changed []world.Object) []world.Object {
 	}
 	for id := range q.touched {
 		q.resolve(id)
-		q.dirty[world.Object{Kind: world.KindPort, ID: id}] = true
+		q.dirty[world.PortObject(id)] = true
 	}
 	q.forgetUnused()
 	clear(q.touched)

@@ -91,10 +91,10 @@ func (h *host) ask(s *server, base, f []string) []string {
 			return core || slices.Contains(base, line)
 		})
 	case "explain":
-		return h.set.Explain(world.Object{Kind: world.KindPort, ID: f[1]})
+		return h.set.Explain(world.PortObject(f[1]))
 	case "unanswered":
-		want := h.wants[world.Object{Kind: world.KindPort, ID: f[1]}]
-		return append([]string{"waits for: " + want.Waiting}, h.set.Explain(world.Object{Kind: world.KindPort, ID: f[1]})...)
+		want := h.wants[world.PortObject(f[1])]
+		return append([]string{"waits for: " + want.Waiting}, h.set.Explain(world.PortObject(f[1]))...)
 	}
 	h.t.Fatalf("what is %q?", f)
 	return nil
@@ -140,7 +140,7 @@ func TestPushesThatOvertakeEachOther(t *testing.T) {
 				}
 			}
 			h.tell(s)
-			got := strings.Join(h.set.Explain(world.Object{Kind: world.KindPort, ID: "1"}), "; ")
+			got := strings.Join(h.set.Explain(world.PortObject("1")), "; ")
 			if !strings.Contains(got, "DSCP 20") || !strings.Contains(got, "at most 2000 packets/s") {
 				t.Error(got)
 			}
@@ -175,7 +175,7 @@ func TestAPolicyThatGoesFromPortToPort(t *testing.T) {
 		h.settle()
 		h.answer(extension.Item{Kind: neutron.KindQosPolicy, ID: "q"}, &before)
 		h.tell(s)
-		if got := strings.Join(h.set.Explain(world.Object{Kind: world.KindPort, ID: "2"}), "; "); !strings.Contains(got, "DSCP 20") {
+		if got := strings.Join(h.set.Explain(world.PortObject("2")), "; "); !strings.Contains(got, "DSCP 20") {
 			t.Fatal(got)
 		}
 	}

@@ -134,6 +134,24 @@ func TestTapeIsFull(t *testing.T) {
 	})
 }
 
+// Many messages within a moment are written before the pause is over.
+func TestManyInputsAreWrittenAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, said := record(t, 1<<20)
+		r.Begin(header())
+		for n := range 2 * maxWaiting {
+			r.Put(message(8))
+			if n%(maxWaiting/2) == 0 {
+				synctest.Wait()
+			}
+		}
+		r.Close()
+		if n, end := lines(t, r.path); n != 2*maxWaiting || end != "" || len(*said) > 0 {
+			t.Errorf("%d events, end %q, %v", n, end, *said)
+		}
+	})
+}
+
 // A disk that stands still costs the tape, not the memory.
 func TestSlowDisk(t *testing.T) {
 	r, _ := record(t, 1<<20)
@@ -223,8 +241,8 @@ func same[T error](t *testing.T, want, got error, of func(T) any) {
 
 // The copy of a round that waits to be written does not change when the round runs.
 func TestRoundIsCopied(t *testing.T) {
-	port := world.Object{Kind: world.KindPort, ID: "p"}
-	round := &dataplane.Round{Bundles: []dataplane.Bundle{{Bridge: "br-int", Changes: []delta.Change{{Owner: port}, {Owner: world.Object{Kind: world.KindBridge, ID: "b"}}}}}}
+	port := world.PortObject("p")
+	round := &dataplane.Round{Bundles: []dataplane.Bundle{{Bridge: "br-int", Changes: []delta.Change{{Owner: port}, {Owner: world.BridgeObject("b")}}}}}
 	round.Bundles[0].Conn = broken{}
 	now := time.Now()
 	in := Stepped(now, nil, effect.Effects{Do: []effect.Effect{effect.Apply{Round: round}}})

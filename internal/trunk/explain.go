@@ -10,18 +10,19 @@ import (
 
 // Explain implements extension.Explainer.
 func (t *trunks) Explain(o world.Object) []string {
-	if o.Kind != world.KindPort {
+	id, ok := world.PortID(o)
+	if !ok {
 		return nil
 	}
 	for _, b := range t.bridges {
-		if b.parent.id == o.ID {
+		if b.parent.id == id {
 			return b.explain()
 		}
 		if b.trunk == nil {
 			continue
 		}
 		for _, s := range b.trunk.SubPorts {
-			if s.PortID == o.ID {
+			if s.PortID == id {
 				return []string{fmt.Sprintf("trunk: sub-port of trunk %s, whose VM sends it under VLAN %d through %s", b.trunk.ID, s.SegmentationID, b.name)}
 			}
 		}

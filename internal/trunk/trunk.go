@@ -196,11 +196,12 @@ func (t *trunks) Resync() {
 // Resolve implements extension.Extension.
 func (t *trunks) Resolve(changed []world.Object) []world.Object {
 	for _, o := range changed {
-		if o.Kind != world.KindPort {
+		id, ok := world.PortID(o)
+		if !ok {
 			continue
 		}
-		if at, ok := t.parents[o.ID]; ok {
-			if p := t.w.Port(o.ID); p != nil && p.Wiring.State == world.Moved {
+		if at, ok := t.parents[id]; ok {
+			if p := t.w.Port(id); p != nil && p.Wiring.State == world.Moved {
 				t.bridges[at].moved = true // until the VM is unplugged here
 				t.touched[at] = true
 			}

@@ -252,7 +252,7 @@ func (h *host) apply() bool {
 				return
 			}
 		}
-	}, world.Object.Compare) {
+	}, world.CompareObjects) {
 		if tx := ovsdb.DiffRows(h.w.View, h.wants[o].Rows...); tx.Len() > 0 {
 			h.commits++
 			if _, errs := h.db.CommitAll(context.Background(), []*ovsdb.Tx{tx}); errs[0] != nil {
@@ -540,7 +540,7 @@ func TestUnknown(t *testing.T) {
 	if got := h.dump(); got != before {
 		t.Errorf("changed to:\n%s", got)
 	}
-	port := world.Object{Kind: world.KindPort, ID: parent1}
+	port := world.PortObject(parent1)
 	if got := h.set.Explain(port); len(got) != 1 || !strings.Contains(got[0], "knows no trunk") {
 		t.Error(got)
 	}
@@ -577,7 +577,7 @@ func TestNoVLAN(t *testing.T) {
 		if got := h.dump(); strings.Contains(got, sub1) || !strings.Contains(got, patchName(subInner, sub2)) {
 			t.Errorf("%d: %s", id, got)
 		}
-		if got := h.set.Explain(world.Object{Kind: world.KindPort, ID: parent1}); len(got) != 3 || !strings.Contains(got[1], "VLANs are 1 to 4094") {
+		if got := h.set.Explain(world.PortObject(parent1)); len(got) != 3 || !strings.Contains(got[1], "VLANs are 1 to 4094") {
 			t.Errorf("%d: %v", id, got)
 		}
 	}
@@ -611,7 +611,7 @@ func TestExplain(t *testing.T) {
 	h := newHost(t)
 	h.plug(trunk1, parent1)
 	h.resolve()
-	parent, passenger := world.Object{Kind: world.KindPort, ID: parent1}, world.Object{Kind: world.KindPort, ID: sub1}
+	parent, passenger := world.PortObject(parent1), world.PortObject(sub1)
 	if got := h.set.Explain(parent); len(got) != 1 || !strings.Contains(got[0], "has not told") {
 		t.Error(got)
 	}

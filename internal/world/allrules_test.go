@@ -47,7 +47,7 @@ func TestAllRules(t *testing.T) {
 	}
 	w.Resync()
 	tell(2, "7-9")
-	if changed := w.Resolve(); !slices.Contains(changed, Object{KindPort, "p1"}) || *w.Groups.AllRules("g")[1].Max != 9 {
+	if changed := w.Resolve(); !slices.Contains(changed, Object(PortObject("p1"))) || *w.Groups.AllRules("g")[1].Max != 9 {
 		t.Errorf("a port of DCCP has changed: %s", names(changed))
 	}
 }

@@ -94,7 +94,7 @@ func (w *Members) Avoid(found []uint32) {
 func (w *Members) renumber(c Conjunction) {
 	w.markUsers(c)
 	for id := range w.groups[c.Group].ports {
-		w.mark(KindPort, id)
+		w.mark(PortObject(id))
 	}
 }
 

@@ -17,6 +17,15 @@ func (w *common) contain(o Object, work func()) bool {
 	return w.Contain(o, work)
 }
 
+// mend is contain for what makes up for a failure.
+func (w *common) mend(what string, work func()) {
+	if w.Mend == nil {
+		work()
+		return
+	}
+	w.Mend(what, work)
+}
+
 // hold keeps a port as it was before a decision about it failed half-way, if it is plugged in as it was then. Otherwise nothing of what
 // was decided is about this interface, and the port is dead until it can be decided about.
 func (w *World) hold(id string, before *Port) {
@@ -24,14 +33,15 @@ func (w *World) hold(id string, before *Port) {
 	if p == nil {
 		return // forgotten by then, or never known: it is looked at again
 	}
+	what := "holding port " + id
 	var here *VIF
-	w.contain(Object{ID: id}, func() { here, _, _ = w.vifs.find(id) })
+	w.mend(what, func() { here, _, _ = w.vifs.find(id) })
 	w.Segments.leave(p)
 	if before != nil && sameVIF(before.VIF, here) {
 		needs, placed := p.needs, p.placed
 		*p = *before
 		p.needs, p.placed = needs, placed // as they are: what groups count does not go back by itself
-		w.contain(Object{ID: id}, func() { w.Groups.need(p, before.needs) })
+		w.mend(what, func() { w.Groups.need(p, before.needs) })
 	} else {
 		p.VIF, p.Groups, p.filtered, p.wants = here, nil, "", nil
 		p.Wiring = Wiring{State: Dead}
@@ -43,8 +53,8 @@ func (w *World) hold(id string, before *Port) {
 	if s := w.Segments.byKey[p.Wiring.Segment]; s != nil && (p.Wiring.State == Wired || p.Wiring.State == Down) {
 		s.ports[id] = true
 	}
-	w.contain(Object{ID: id}, func() { w.Groups.place(p) })
-	w.mark(KindPort, id)
+	w.mend(what, func() { w.Groups.place(p) })
+	w.mark(PortObject(id))
 }
 
 func sameVIF(a, b *VIF) bool {
@@ -53,12 +63,12 @@ func sameVIF(a, b *VIF) bool {
 
 // Again has one object worked out and compiled again.
 func (w *World) Again(o Object) {
-	switch o.Kind {
-	case KindPort:
-		w.touched[o.ID] = true
-	case KindGroup:
-		w.touchedGroups[o.ID] = true
-		if g := w.groups[o.ID]; g != nil {
+	switch o := o.(type) {
+	case PortObject:
+		w.touched[string(o)] = true
+	case GroupObject:
+		w.touchedGroups[string(o)] = true
+		if g := w.groups[string(o)]; g != nil {
 			for id := range g.ports {
 				w.touched[id] = true
 			}

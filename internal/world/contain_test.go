@@ -185,7 +185,7 @@ func TestAPortThatPanics(t *testing.T) {
 						ok = false
 					}
 				}()
-				bad := fail && o == Object{KindPort, "p1"}
+				bad := fail && o == PortObject("p1")
 				if bad && !late {
 					panic("early")
 				}
@@ -209,14 +209,14 @@ func TestAPortThatPanics(t *testing.T) {
 			}
 			w.Resolve()
 			want := map[bool]State{false: Wired, true: Dead}[anew]
-			if p := w.Port("p1"); p.Wiring.State != want || w.Port("p2").Wiring.State != Down || failed[Object{KindPort, "p1"}] != 1 {
+			if p := w.Port("p1"); p.Wiring.State != want || w.Port("p2").Wiring.State != Down || failed[PortObject("p1")] != 1 {
 				t.Errorf("late %v, anew %v: p1 is %s, p2 %s, failed %v", late, anew, p.Wiring.State, w.Port("p2").Wiring.State, failed)
 			}
 			if in := slices.Contains(w.Segments.Get(segment7).PortIDs(), "p1"); in == anew || len(invariants(w)) > 0 {
 				t.Errorf("late %v, anew %v: on its segment %v, %q", late, anew, in, invariants(w))
 			}
 			fail = false
-			w.Again(Object{KindPort, "p1"})
+			w.Again(PortObject("p1"))
 			s.answers(w)
 			if p := w.Port("p1"); p.Wiring.State != Down || !slices.Equal(w.Segments.Get(segment7).PortIDs(), []string{"p1", "p2"}) {
 				t.Errorf("late %v, anew %v: in the end p1 is %s, the segment has %v", late, anew, p.Wiring.State, w.Segments.Get(segment7).PortIDs())
@@ -239,7 +239,7 @@ func TestAGroupThatPanics(t *testing.T) {
 	fail := true
 	w.Contain = func(o Object, work func()) (ok bool) {
 		defer func() { ok = recover() == nil }()
-		if work(); fail && o.Kind == KindGroup {
+		if work(); fail && o == GroupObject("g1") {
 			panic("late")
 		}
 		return true
@@ -250,7 +250,7 @@ func TestAGroupThatPanics(t *testing.T) {
 		t.Errorf("p1 is %s", p.Wiring.State)
 	}
 	fail = false
-	w.Again(Object{KindGroup, "g1"})
+	w.Again(GroupObject("g1"))
 	s.answers(w)
 	fresh := filtering(2)
 	fresh.Ports([]string{"p1", "p2"}, []neutron.Port{grouped(1, 1, "g1"), grouped(2, 1, "g1")})
@@ -294,7 +294,7 @@ func TestQueriesDoNotWrite(t *testing.T) {
 	}
 	w.Tunnels.Sync("vxlan", nil, now)
 	if w.Resync(); w.Tunnels.Listed("vxlan") {
-		t.Error("a list from before news were missed is good enough")
+		t.Error("a list from before messages were lost is good enough")
 	}
 	if w.Tunnels.Sync("vxlan", nil, w.Now()); !w.Tunnels.Listed("vxlan") {
 		t.Error("the list does not count")

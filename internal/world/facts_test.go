@@ -59,28 +59,14 @@ func TestNumbersOfSegments(t *testing.T) {
 
 // TestTextOfKeys: what is written can be read back, and nothing else can.
 func TestTextOfKeys(t *testing.T) {
-	mac := neutron.MAC{2, 0, 0, 0, 0, 1}
 	for _, key := range []SegmentKey{{"n1", none}, {"n1", 7}, {"n1", 0}} {
 		if got, ok := ParseSegmentKey(key.String()); !ok || got != key {
 			t.Errorf("%s is read as %v, %v", key, got, ok)
-		}
-		if got, m, ok := ParseStation(stationID(key, mac)); !ok || got != key || m != mac {
-			t.Errorf("station of %s is read as %v, %v, %v", key, got, m, ok)
 		}
 	}
 	for _, bad := range []string{"n1", "n1/x", "n1/"} {
 		if got, ok := ParseSegmentKey(bad); ok {
 			t.Errorf("%s is read as %v", bad, got)
-		}
-	}
-	for _, bad := range []string{"n1/7", "n1/7|x", "n1|02:00:00:00:00:01", "n1/x|02:00:00:00:00:01"} {
-		if _, _, ok := ParseStation(bad); ok {
-			t.Errorf("%s is taken for a station", bad)
-		}
-	}
-	for _, bad := range []string{"vxlan", "vxlan/x", "10.0.0.1"} {
-		if _, ok := ParseEndpoint(bad); ok {
-			t.Errorf("%s is taken for an endpoint", bad)
 		}
 	}
 	for bridge, want := range map[string]string{"br-12345678": "int-br-12345678", "br-123456789": "int-br-128f5b7a"} {
@@ -348,7 +334,7 @@ func TestAnnouncedEndpoints(t *testing.T) {
 	}
 }
 
-// TestTombstones are kept for as long as news may be late, and no longer.
+// TestTombstones are kept for as long as a push may be late, and no longer.
 func TestTombstones(t *testing.T) {
 	w := New(config())
 	begin := time.Unix(1000, 0)

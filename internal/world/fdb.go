@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 )
@@ -140,16 +139,6 @@ func (f *fdb) remove(endpoint netip.Addr, e neutron.FDBEntry) {
 	f.at[e.MAC] = list
 }
 
-func stationID(key SegmentKey, mac neutron.MAC) string { return key.String() + "|" + mac.String() }
-
-// ParseStation reads the id of a station object.
-func ParseStation(id string) (SegmentKey, neutron.MAC, bool) {
-	key, address, ok := strings.Cut(id, "|")
-	segment, okKey := ParseSegmentKey(key)
-	mac, err := neutron.ParseMAC(address)
-	return segment, mac, ok && okKey && err == nil
-}
-
 // FDBAdd takes all forwarding entries of networks, as the server sends them to this host. Those of segments without ports here are dropped: the server
 // sends them again when the first port comes up.
 func (w *Tunnels) FDBAdd(m *neutron.FDBAdd) { w.fdbAdd(m, true) }
@@ -197,9 +186,9 @@ func (w *Tunnels) eachEntry(networks map[string]neutron.FDBNetwork, do func(*Seg
 
 func (w *common) markEntry(s *Segment, endpoint netip.Addr, e neutron.FDBEntry) {
 	if e.Flood() {
-		w.mark(KindSegment, s.Key.String())
+		w.mark(SegmentObject(s.Key))
 	} else {
-		w.mark(KindStation, stationID(s.Key, e.MAC))
+		w.mark(StationObject{s.Key, e.MAC})
 	}
 	w.markTunnel(Endpoint{s.Type, endpoint})
 }

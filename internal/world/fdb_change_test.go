@@ -61,7 +61,7 @@ func TestAddressesOfAStationChange(t *testing.T) {
 		if tunnels := w.Tunnels.WantedEndpoints(); len(tunnels) != 1 {
 			t.Errorf("%s: tunnels to %v", c.name, tunnels)
 		}
-		object := Object{KindStation, stationID(s.Key, mac)}
+		var object Object = StationObject{s.Key, mac}
 		if !slices.Contains(before, object) {
 			t.Fatalf("the station is not compiled: %v", before)
 		}

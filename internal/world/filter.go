@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 )
@@ -72,37 +71,6 @@ func (p Peer) version() uint8 {
 		return 4
 	}
 	return 6
-}
-
-// noMAC stands for the zero address in ids.
-const noMAC = "-"
-
-func peerID(key SegmentKey, p Peer) string {
-	mac := noMAC
-	if p.MAC != (neutron.MAC{}) {
-		mac = p.MAC.String()
-	}
-	return key.String() + "|" + p.Prefix.String() + "|" + mac
-}
-
-// ParsePeer reads the id of a peer object: one address on one segment.
-func ParsePeer(id string) (SegmentKey, Peer, bool) {
-	parts := strings.Split(id, "|")
-	if len(parts) != 3 {
-		return SegmentKey{}, Peer{}, false
-	}
-	key, okKey := ParseSegmentKey(parts[0])
-	prefix, err := netip.ParsePrefix(parts[1])
-	if !okKey || err != nil {
-		return SegmentKey{}, Peer{}, false
-	}
-	p := Peer{Prefix: prefix}
-	if parts[2] != noMAC {
-		if p.MAC, err = neutron.ParseMAC(parts[2]); err != nil {
-			return SegmentKey{}, Peer{}, false
-		}
-	}
-	return key, p, true
 }
 
 // Checked says whether a wired port's traffic is to be filtered, or its senders checked. Ports of Neutron itself and those without
@@ -314,7 +282,7 @@ func (w *Members) markConjunction(c Conjunction, key SegmentKey) {
 	}
 	for peer := range r.peers {
 		if peer.version() == c.IPVersion {
-			w.mark(KindPeer, peerID(key, peer))
+			w.mark(PeerObject{key, peer})
 		}
 	}
 }
@@ -327,7 +295,7 @@ func (w *common) Closed() bool { return w.Config.Filter && w.Config.FailClosed &
 func (w *common) Close() {
 	if !w.closed {
 		w.closed = true
-		w.mark(KindBridge, w.Config.IntegrationBridge)
+		w.mark(BridgeObject(w.Config.IntegrationBridge))
 	}
 }
 
@@ -336,7 +304,7 @@ func (w *common) Close() {
 func (w *World) Shut(id string) {
 	if p := w.ports[id]; p != nil && p.VIF != nil {
 		w.shut(p)
-		w.mark(KindPort, id)
+		w.mark(PortObject(id))
 	}
 }
 

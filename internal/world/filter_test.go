@@ -184,16 +184,6 @@ func TestAddressesOfMembers(t *testing.T) {
 	if got := peersOf(&m); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	for _, p := range want {
-		if key, got, ok := ParsePeer(peerID(segment7, p)); !ok || key != segment7 || got != p {
-			t.Errorf("%v came back as %v", p, got)
-		}
-	}
-	for _, bad := range []string{"", "n1/7|10.0.0.1/32", "n1|10.0.0.1/32|-", "n1/7|x|-", "n1/7|::/0|zz"} {
-		if _, _, ok := ParsePeer(bad); ok {
-			t.Errorf("%q was read", bad)
-		}
-	}
 }
 
 func TestNormalisation(t *testing.T) {

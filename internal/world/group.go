@@ -115,7 +115,7 @@ func (w *filters) answer(i Item) *pullState {
 	return t
 }
 
-// answered takes that an item was answered. An answer from before news were missed counts, but may be too old: the item is
+// answered takes that an item was answered. An answer from before messages were lost counts, but may be too old: the item is
 // asked for again.
 func (w *filters) answered(t *pullState) { t.answered, t.unread = t.since >= w.staleSince, false }
 

@@ -13,9 +13,9 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 )
 
-// TestAnyOrderOfNewsGivesTheSameFilters plays random histories of groups, rules, members and ports, each message delivered
+// TestAnyOrderOfMessagesGivesTheSameFilters plays random histories of groups, rules, members and ports, each message delivered
 // late or early, and compares what follows with a world that heard only the end.
-func TestAnyOrderOfNewsGivesTheSameFilters(t *testing.T) {
+func TestAnyOrderOfMessagesGivesTheSameFilters(t *testing.T) {
 	rounds := 300
 	if testing.Short() {
 		rounds = 50

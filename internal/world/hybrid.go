@@ -45,7 +45,7 @@ func (w *World) SetGuard(id string, g Guard) {
 		w.guards[id] = g
 	}
 	if w.ports[id] != nil {
-		w.mark(KindPort, id)
+		w.mark(PortObject(id))
 	}
 }
 
@@ -78,5 +78,5 @@ func (w *common) RulesGone() bool {
 // SetRulesGone takes that they are gone.
 func (w *common) SetRulesGone() {
 	w.rulesGone = true
-	w.mark(KindBridge, w.Config.IntegrationBridge)
+	w.mark(BridgeObject(w.Config.IntegrationBridge))
 }

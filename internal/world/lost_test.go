@@ -26,7 +26,7 @@ func wired(t *testing.T) (*World, *server) {
 	return w, s
 }
 
-// A port of which nothing is known any more can be asked about before the news are settled: other events of the same batch do.
+// A port of which nothing is known any more can be asked about before Resolve: other events of the same batch do.
 func TestADeletedPortIsAskedAbout(t *testing.T) {
 	for name, lose := range map[string]func(w *World){
 		"deleted by a push": func(w *World) {
@@ -43,7 +43,7 @@ func TestADeletedPortIsAskedAbout(t *testing.T) {
 			lose(w)
 			p := w.Port("p1")
 			if w.Filtered(p) || w.Trusted(p) || p.Wiring.State != Dead {
-				t.Errorf("before the news are settled it is %s, filtered %v, trusted %v", p.Wiring.State, w.Filtered(p), w.Trusted(p))
+				t.Errorf("before Resolve it is %s, filtered %v, trusted %v", p.Wiring.State, w.Filtered(p), w.Trusted(p))
 			}
 			if w.Allows(vlan, Connection{Src: netip.MustParseAddr("10.9.9.9"), Dst: netip.MustParseAddr("10.0.0.1"), Protocol: 6, DstPort: 80}) {
 				t.Error("connections to a port that is gone are allowed")

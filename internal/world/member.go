@@ -64,7 +64,7 @@ func (w *Members) use(c Conjunction, addresses bool) {
 	}
 }
 
-// disuse takes a conjunction back. Its remote group goes when the news are settled, if nothing else refers to it.
+// disuse takes a conjunction back. Its remote group goes with Resolve, if nothing else refers to it.
 func (w *Members) disuse(c Conjunction) {
 	if r := w.remotes[c.Remote]; r != nil {
 		delete(r.conjunctions, c)
@@ -134,7 +134,7 @@ func (w *Members) markPeer(r *remote, p Peer) {
 			continue
 		}
 		for key := range w.groups[c.Group].segments {
-			w.mark(KindPeer, peerID(key, p))
+			w.mark(PeerObject{key, p})
 		}
 	}
 }

@@ -80,10 +80,3 @@ type Endpoint struct {
 
 // String is "type/address".
 func (e Endpoint) String() string { return e.Type + "/" + e.IP.String() }
-
-// ParseEndpoint reads what String wrote.
-func ParseEndpoint(s string) (Endpoint, bool) {
-	kind, ip, ok := strings.Cut(s, "/")
-	addr, err := netip.ParseAddr(ip)
-	return Endpoint{kind, addr}, ok && err == nil
-}

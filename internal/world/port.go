@@ -31,7 +31,7 @@ type Port struct {
 	Groups []string
 
 	// since is when it was plugged in, or when the question left that was answered last: an answer to an earlier one does not count.
-	// heard is when the details came. See World.news.
+	// heard is when the details came. See common.seq.
 	since, heard uint64
 	staleSince   uint64 // when messages about it may have been lost last
 
@@ -119,18 +119,18 @@ func (w *World) renumbered(d ovsdb.Diff[ovsdb.Interface]) {
 		i = d.Old
 	}
 	if i.Name == w.Config.IntPatch || i.Name == w.Config.TunPatch {
-		w.mark(KindBridge, w.Config.IntegrationBridge)
-		w.mark(KindBridge, w.Config.TunnelBridge)
+		w.mark(BridgeObject(w.Config.IntegrationBridge))
+		w.mark(BridgeObject(w.Config.TunnelBridge))
 	}
 	if w.Config.EgressDirect && w.wayOut(i.Name) {
 		for id := range w.ports {
-			w.mark(KindPort, id)
+			w.mark(PortObject(id))
 		}
 	}
 	for physnet, bridge := range w.Config.Physical {
 		if i.Name == IntPatchName(bridge) || i.Name == PhysPatchName(bridge) {
-			w.mark(KindBridge, w.Config.IntegrationBridge)
-			w.mark(KindBridge, bridge)
+			w.mark(BridgeObject(w.Config.IntegrationBridge))
+			w.mark(BridgeObject(bridge))
 			w.Segments.markWhere(func(s *Segment) bool { return s.Physnet == physnet })
 		}
 	}
@@ -160,7 +160,7 @@ func (w *World) settlePort(id string) {
 		known := *p
 		before = &known
 	}
-	if !w.contain(Object{KindPort, id}, func() { w.decidePort(id) }) {
+	if !w.contain(PortObject(id), func() { w.decidePort(id) }) {
 		w.hold(id, before)
 	}
 }
@@ -175,7 +175,7 @@ func (w *World) decidePort(id string) {
 			p.Wiring = Wiring{}
 			w.Groups.need(p, nil)
 			w.Groups.place(p)
-			w.mark(KindPort, id)
+			w.mark(PortObject(id))
 		}
 		return
 	}
@@ -200,7 +200,7 @@ func (w *World) decidePort(id string) {
 		w.Segments.join(p)
 	}
 	w.Groups.place(p)
-	w.mark(KindPort, id)
+	w.mark(PortObject(id))
 }
 
 // decide is the whole of the policy: what becomes of a port, given all that is known about it.
@@ -287,7 +287,7 @@ func (w *World) PortsAsked(at uint64, asked []string, found []neutron.Port) {
 	}
 	for _, id := range asked {
 		if p := w.ports[id]; p != nil && p.since <= at {
-			// An answer from before news were missed counts, but may be too old: the port is asked about again.
+			// An answer from before messages were lost counts, but may be too old: the port is asked about again.
 			p.since, p.Answered = at, at >= p.staleSince
 			if !slices.ContainsFunc(found, func(d neutron.Port) bool { return d.ID == id }) {
 				if p.heard <= at {

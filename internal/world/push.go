@@ -12,14 +12,14 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 )
 
-// Push takes news about objects. Most are about ports of other hosts and are dropped after a look at their ids. Each object counts
+// Push takes a push about objects. Most are about ports of other hosts and are dropped after a look at their ids. Each object counts
 // alone: one that cannot be read holds up no other, and what is known here of it stays in force and is asked for again.
 func (w *World) Push(push *neutron.Push, now time.Time) error {
 	w.concerned = w.concerned[:0]
 	var errs []error
 	for _, o := range push.Objects {
 		var err error
-		if !w.contain(Object{}, func() { err = w.push(push.Kind, o, push.Event, now) }) {
+		if !w.contain(nil, func() { err = w.push(push.Kind, o, push.Event, now) }) {
 			err = fmt.Errorf("%s %s: taking it failed", push.Kind, push.Event)
 		}
 		if err != nil {
@@ -202,7 +202,7 @@ func has(segments []neutron.Segment, s *Segment) bool {
 	return false
 }
 
-// pushGroup takes news about a security group.
+// pushGroup takes a push about a security group.
 func (w *Groups) pushGroup(o neutron.Primitive, event neutron.Event, now time.Time) error {
 	var sg neutron.SecurityGroup
 	if err := o.Decode(neutron.KindSecurityGroup, &sg); err != nil {
@@ -233,7 +233,7 @@ func (w *Groups) pushGroup(o neutron.Primitive, event neutron.Event, now time.Ti
 	return nil
 }
 
-// pushRule takes news about a rule.
+// pushRule takes a push about a rule.
 func (w *Groups) pushRule(o neutron.Primitive, event neutron.Event, now time.Time) error {
 	r := &neutron.SecurityGroupRule{}
 	if err := o.Decode(neutron.KindSecurityGroupRule, r); err != nil {
@@ -251,7 +251,7 @@ func (w *Groups) pushRule(o neutron.Primitive, event neutron.Event, now time.Tim
 	return nil
 }
 
-// pushAddressGroup takes news about an address group.
+// pushAddressGroup takes a push about an address group.
 func (w *Members) pushAddressGroup(o neutron.Primitive, event neutron.Event, now time.Time) error {
 	var g neutron.AddressGroup
 	if err := o.Decode(neutron.KindAddressGroup, &g); err != nil {

@@ -158,7 +158,7 @@ func (w *Segments) TakeFreshVLANs() []uint16 {
 	return out
 }
 
-// leave takes a port out of its segment. The segment goes with its last port, but not before the news are settled:
+// leave takes a port out of its segment. The segment goes with its last port, but not before Resolve:
 // a port that is plugged out and in again keeps its VLAN.
 func (w *Segments) leave(p *Port) {
 	if s := w.byKey[p.Wiring.Segment]; s != nil {
@@ -182,9 +182,9 @@ func (w *Segments) resolve() {
 }
 
 func (w *Segments) markSegment(key SegmentKey, s *Segment) {
-	w.mark(KindSegment, key.String())
+	w.mark(SegmentObject(key))
 	for _, mac := range s.fdb.stations() {
-		w.mark(KindStation, stationID(key, mac))
+		w.mark(StationObject{key, mac})
 	}
 }
 

@@ -43,7 +43,7 @@ func TestEndpointsOfOtherNetworksAreNotKept(t *testing.T) {
 }
 
 // What all hosts are sent about a port does not stand for the list of all ports of its network.
-func TestNewsOfAPortAreNotTheList(t *testing.T) {
+func TestAMessageAboutAPortIsNotTheList(t *testing.T) {
 	two := fake.TwoNetworks(true)
 	w := world.New(two.Config())
 	seven := 7
@@ -59,6 +59,6 @@ func TestNewsOfAPortAreNotTheList(t *testing.T) {
 		t.Error("the list was sent")
 	}
 	if w.Tunnels.FDBBroadcast(entries); !segment().FDBReceived() {
-		t.Error("news made the list forgotten")
+		t.Error("the message made the list forgotten")
 	}
 }

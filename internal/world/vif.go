@@ -77,7 +77,7 @@ func (w *vifTable) touchPortRow(p *ovsdb.Port) {
 // touchInterface has an interface looked at again that may be no port.
 func (w *common) touchInterface(i *ovsdb.Interface) {
 	if i != nil && w.Config.Filter && w.Config.FailClosed {
-		w.mark(KindInterface, i.Name)
+		w.mark(InterfaceObject(i.Name))
 	}
 }
 
@@ -88,7 +88,7 @@ func (w *vifTable) bridgeChanged(d ovsdb.Diff[ovsdb.Bridge]) {
 		if br == nil {
 			continue
 		}
-		w.mark(KindBridge, br.Name)
+		w.mark(BridgeObject(br.Name))
 		for _, p := range br.Ports {
 			set[p] = true
 		}

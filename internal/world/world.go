@@ -3,7 +3,6 @@
 package world
 
 import (
-	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
@@ -83,9 +82,11 @@ type common struct {
 	Config Config
 	// View is the switch as last seen.
 	View *ovsdb.View
-	// Contain, if set, runs work about an object and says whether it came to its end: a panic is kept from everything else. An object
-	// without a kind stands for news about objects, or if it has an id for what makes up for a failure.
+	// Contain, if set, runs work about an object and says whether it came to its end: a panic is kept from everything else. Nil stands
+	// for a push about objects.
 	Contain func(o Object, work func()) bool
+	// Mend, if set, is Contain for what makes up for a failure; what says what that is.
+	Mend func(what string, work func()) bool
 
 	ports   map[string]*Port     // by id: plugged in here, or still to be reported gone
 	deleted map[string]time.Time // tombstones, by id
@@ -123,62 +124,22 @@ func New(cfg Config) *World {
 	return w
 }
 
-// ObjectKind is a kind of thing that is compiled on its own.
-type ObjectKind uint8
-
-// The kinds of objects.
-const (
-	KindBridge    ObjectKind = iota + 1 // base flows and rows of a bridge; ID is its name
-	KindPort                            // a port plugged in here; ID is Neutron's
-	KindSegment                         // a segment with a local VLAN; ID is SegmentKey's text
-	KindTunnel                          // an endpoint of a tunnel; ID is Endpoint's text
-	KindStation                         // addresses behind an endpoint; ID is the segment's and the address
-	KindPeer                            // an address of a remote group on a segment; ID is for ParsePeer
-	KindInterface                       // an interface of the integration bridge that is no port; ID is its name
-	KindExtension                       // something that an extension adds; ID is the extension's name and its own
-	KindGroup                           // a security group; it has no flows of its own, and is named when it cannot be worked out
-)
-
-// String is the word for the kind in logs and reasons.
-func (k ObjectKind) String() string {
-	return [...]string{"", "bridge", "port", "segment", "tunnel", "station", "peer", "interface", "extension", "group"}[k]
-}
-
-// Object names something that is compiled on its own. A change costs what its objects cost.
-type Object struct {
-	Kind ObjectKind
-	ID   string
-}
-
-// String is the object's name for people. What an extension adds begins with the name of that.
-func (o Object) String() string {
-	if o.Kind == KindExtension {
-		return o.ID
-	}
-	return o.Kind.String() + " " + o.ID
-}
-
-// Compare orders objects by kind, then by id.
-func (o Object) Compare(p Object) int {
-	return cmp.Or(cmp.Compare(o.Kind, p.Kind), cmp.Compare(o.ID, p.ID))
-}
-
-func (w *common) mark(kind ObjectKind, id string) { w.dirty[Object{kind, id}] = true }
+func (w *common) mark(o Object) { w.dirty[o] = true }
 
 func (w *common) markTunnel(e Endpoint) {
 	for _, name := range TunnelNames(e) {
 		w.tunnelNames[name] = e
 	}
-	w.mark(KindTunnel, e.String())
+	w.mark(TunnelObject(e))
 }
 
-// Resolve works out what follows from the news and returns the objects that may have changed, in a stable order: bridges,
+// Resolve works out what follows from the updates and returns the objects that may have changed, in a stable order: bridges,
 // ports, segments, tunnels, stations, peers, interfaces. An object that is gone is returned too; it compiles to nothing.
 func (w *World) Resolve() []Object {
 	// A port may bring in a group about which something is remembered, and a group changes its ports.
 	for len(w.touchedGroups)+len(w.touched) > 0 {
 		for _, id := range take(&w.touchedGroups) {
-			w.contain(Object{KindGroup, id}, func() { w.Groups.resolveGroup(id) })
+			w.contain(GroupObject(id), func() { w.Groups.resolveGroup(id) })
 		}
 		for _, id := range take(&w.touched) {
 			w.settlePort(id)
@@ -186,8 +147,7 @@ func (w *World) Resolve() []Object {
 	}
 	w.Segments.resolve()
 	w.Groups.resolve()
-	out := slices.AppendSeq(make([]Object, 0, len(w.dirty)), maps.Keys(w.dirty)) // may be many
-	slices.SortFunc(out, Object.Compare)
+	out := SortedObjects(w.dirty)
 	clear(w.dirty)
 	return out
 }
@@ -210,11 +170,11 @@ func (w *World) Everything() []Object {
 
 func (w *World) everything() {
 	for _, name := range w.Bridges() {
-		w.mark(KindBridge, name)
+		w.mark(BridgeObject(name))
 	}
 	for id := range w.ports {
 		w.touched[id] = true
-		w.mark(KindPort, id)
+		w.mark(PortObject(id))
 	}
 	for key, s := range w.Segments.byKey {
 		w.Segments.markSegment(key, s)
@@ -238,7 +198,7 @@ func (w *World) Objects() []Object {
 	w.dirty, w.touched = map[Object]bool{}, map[string]bool{}
 	defer func() { w.dirty, w.touched = dirty, touched }()
 	w.everything()
-	return slices.SortedFunc(maps.Keys(w.dirty), Object.Compare)
+	return SortedObjects(w.dirty)
 }
 
 // Bridges are those that the agent programs, sorted.
@@ -263,7 +223,7 @@ func (w *common) OFPort(name string) uint32 {
 // Now stands for this moment, for [Tunnels.Sync], [World.PortsAsked] and [Item].
 func (w *common) Now() uint64 { return w.seq }
 
-// Missed returns when news were missed last.
+// Missed returns when messages may have been lost last.
 func (w *common) Missed() uint64 { return w.staleSince }
 
 // Expire forgets what is too old to matter.

@@ -35,11 +35,8 @@ func TestNamesAreTheContract(t *testing.T) {
 }
 
 func endpoint(s string) Endpoint {
-	e, ok := ParseEndpoint(s)
-	if !ok {
-		panic(s)
-	}
-	return e
+	kind, ip, _ := strings.Cut(s, "/")
+	return Endpoint{kind, netip.MustParseAddr(ip)}
 }
 
 func config() Config {
@@ -155,7 +152,7 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
-func TestLateNewsDoNotBringADeletedPortBack(t *testing.T) {
+func TestALatePushDoesNotBringADeletedPortBack(t *testing.T) {
 	one := 1
 	w := plugged("br-int", &one, ovsdb.Interface{})
 	w.Ports([]string{"p1"}, []neutron.Port{bound(nil)})
@@ -332,7 +329,7 @@ func TestTunnelKeepsItsName(t *testing.T) {
 		if got := w.TunnelName(endpoint("vxlan/172.16.100.51")); c.andOnIPv4 != "" && got != c.andOnIPv4 {
 			t.Errorf("%s: %s, want %s", c.what, got, c.andOnIPv4)
 		}
-		if marked := w.Resolve(); c.have[c.want] != nil && !slices.Contains(marked, Object{KindTunnel, "vxlan/2001:db8::1"}) {
+		if marked := w.Resolve(); c.have[c.want] != nil && !slices.Contains(marked, Object(TunnelObject(endpoint("vxlan/2001:db8::1")))) {
 			t.Errorf("%s: the tunnel is not looked at again: %v", c.what, marked)
 		}
 	}

@@ -50,12 +50,12 @@ func (c *Client) run() {
 
 // ended reports the end of a connection, and tells whether nothing speaks against making it anew.
 func (s *session) ended(err error) bool {
-	lasting, news := refusal(err) != nil, s.denied(err)
+	lasting, changed := refusal(err) != nil, s.denied(err)
 	s.c.update(func() { s.c.lastErr = err })
 	if s.complete || !lasting {
 		s.c.emit(Disconnected{s.addr, err})
 	}
-	return news || s.complete && !lasting
+	return changed || s.complete && !lasting
 }
 
 // denied is layout.deny under the lock.

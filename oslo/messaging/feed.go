@@ -85,7 +85,7 @@ func (c *Client) wanted() (feeds []*feed, binds map[*feed][]binding, gen int) {
 			f.offset.Store(-1)
 			c.feeds[q.name] = f
 		} else if f.own() {
-			f.queue.durable, f.queue.args = q.durable, q.args // what the broker denies may be news
+			f.queue.durable, f.queue.args = q.durable, q.args // what the broker denies may have changed
 		}
 		feeds = append(feeds, f)
 		binds[f] = b
@@ -158,16 +158,16 @@ func (s *session) apply(first bool) error {
 		}
 	}
 	c.mu.Lock()
-	news := c.appliedGen < gen
+	newer := c.appliedGen < gen
 	c.mu.Unlock()
-	if news {
+	if newer {
 		c.update(func() { c.appliedGen, c.lastErr = max(c.appliedGen, gen), nil })
 	}
 	return nil
 }
 
-// usable lets messages out on this connection. Whoever waits is woken only if that is news: the session's own goroutine
-// waits for news as well.
+// usable lets messages out on this connection. Whoever waits is woken only if that is a change: the session's own goroutine
+// waits for changes as well.
 func (s *session) usable(replies bool) {
 	c := s.c
 	c.mu.Lock()

@@ -128,7 +128,7 @@ func (l *layout) learn(properties amqp.Table) {
 }
 
 // deny has the queues of ours made durable from now on when err says that the broker does not take others. It tells whether
-// that is news.
+// that is a change.
 func (l *layout) deny(err error) bool {
 	var e *amqp.Error
 	// Where ours are durable it is about a queue of others.

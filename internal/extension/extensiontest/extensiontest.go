@@ -156,7 +156,7 @@ func (h *host) Ask(words []string) []string {
 	switch words[0] {
 	case "flows":
 		var out []string
-		for _, o := range slices.SortedFunc(maps.Keys(h.adds), world.Object.Compare) {
+		for _, o := range world.SortedObjects(h.adds) {
 			for _, f := range h.adds[o] {
 				cookie := fmt.Sprintf(",cookie=%#x", pipeline.Cookie)
 				out = append(out, o.String()+": "+f.Reason, "  "+strings.Replace(f.Entry.String(), cookie, "", 1))
@@ -166,7 +166,7 @@ func (h *host) Ask(words []string) []string {
 	case "forwarding":
 		return h.devices.takeLines()
 	case "explain":
-		return h.set.Explain(world.Object{Kind: world.KindPort, ID: words[1]})
+		return h.set.Explain(world.PortObject(words[1]))
 	}
 	h.t.Fatalf("unknown question %q", words)
 	return nil

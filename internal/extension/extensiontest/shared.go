@@ -4,7 +4,6 @@ package extensiontest
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 
 	"pgregory.net/rapid"
@@ -23,7 +22,7 @@ type Failer interface {
 
 // Unwritten is a transaction with the rows of one object that are not as wanted, or nil. One by one: each sees what the others did.
 func Unwritten(v *ovsdb.View, wants map[world.Object]pipeline.Want) *ovsdb.Tx {
-	for _, o := range slices.SortedFunc(maps.Keys(wants), world.Object.Compare) {
+	for _, o := range world.SortedObjects(wants) {
 		if tx := ovsdb.DiffRows(v, slices.Concat(wants[o].Rows, wants[o].After)...); tx.Len() > 0 {
 			return tx
 		}

@@ -53,10 +53,11 @@ func (q *quiet) Explain(o world.Object) []string {
 
 // tagged returns the port that an object is, if the port is wired and its interface has the tag.
 func (q *quiet) tagged(o world.Object) *world.Port {
-	if o.Kind != world.KindPort {
+	id, ok := world.PortID(o)
+	if !ok {
 		return nil
 	}
-	p := q.w.Port(o.ID)
+	p := q.w.Port(id)
 	if p == nil || p.Wiring.State != world.Wired {
 		return nil // gone, or not ready: its OpenFlow port number may be unknown
 	}
