@@ -40,7 +40,7 @@ func schema() map[string]map[string]kind {
 		"Bridge": "name:text ports:set controller:set datapath_type:text datapath_id:optional fail_mode:optional protocols:set " +
 			"mcast_snooping_enable:truth other_config:map external_ids:map",
 		"Port": "name:text interfaces:set tag:optional vlan_mode:optional trunks:set qos:optional other_config:map external_ids:map",
-		"Interface": "name:text type:text ofport:optional ofport_request:optional options:map external_ids:map error:optional " +
+		"Interface": "name:text type:text ofport:optional ofport_request:optional options:map external_ids:map other_config:map error:optional " +
 			"ingress_policing_rate:number ingress_policing_burst:number mtu:optional mtu_request:optional admin_state:optional link_state:optional statistics:map",
 		"Controller": "target:text connection_mode:optional inactivity_probe:optional controller_rate_limit:optional controller_burst_limit:optional " +
 			"is_connected:truth external_ids:map other_config:map",
