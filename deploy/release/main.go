@@ -86,7 +86,7 @@ func run(args []string) error {
 		return err
 	}
 	if flags.NArg() == 0 || *output == "" || *version == "" || *binary == "" {
-		return errors.New("usage: release -version V -commit HASH -epoch SECONDS -binary FILE -o FILE FILE...")
+		return errors.New("usage: release -version V -commit HASH -epoch SECONDS -binary FILE -o FILE ARTIFACT [ARTIFACT]")
 	}
 	if !regexp.MustCompile(`^[0-9a-f]{40}$`).MatchString(*commit) {
 		return fmt.Errorf("-commit %q: it is no hash of a commit", *commit)
