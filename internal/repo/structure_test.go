@@ -47,7 +47,7 @@ var watched = map[string]struct{ before, ceiling, target int }{
 	largestFile:      {590, maxLines, maxLines},
 	upwardReferences: {62, 0, 0},
 	// The target is of the features of then. Since: filters for hybrid ports 2,420, releases 17 to 29 and their brokers 1,150.
-	"lines of product code": {51064, 66200, 51064},
+	"lines of product code": {51064, 70400, 51064},
 }
 
 // root is the tree that is measured. Another one than this is only printed.
@@ -244,8 +244,8 @@ func startsGoroutine(f *ast.File) bool {
 	return found
 }
 
-// upward counts the references between files of a package that run against its order. The order is the one, of those that are found
-// by always taking the file with the most references out over references in, in which files refer to later files only.
+// upward counts the references between files of a package that run against its order, in which files refer to later files only. The order is found by always
+// taking a file that no other refers to; where there is none, the one with the most references out over references in.
 func upward(files []source) int {
 	refs := references(files)
 	in, out := map[string]int{}, map[string]int{}
@@ -259,9 +259,15 @@ func upward(files []source) int {
 			in[to]++
 		}
 	}
+	weight := func(file string) int {
+		if in[file] == 0 {
+			return len(files) // more than any other has
+		}
+		return out[file] - in[file]
+	}
 	count := 0
 	for len(left) > 0 {
-		next := slices.MaxFunc(slices.Sorted(maps.Keys(left)), func(a, b string) int { return cmp.Or(cmp.Compare(out[a]-in[a], out[b]-in[b]), cmp.Compare(b, a)) })
+		next := slices.MaxFunc(slices.Sorted(maps.Keys(left)), func(a, b string) int { return cmp.Or(cmp.Compare(weight(a), weight(b)), cmp.Compare(b, a)) })
 		delete(left, next)
 		for file := range left {
 			if refs[file][next] {
