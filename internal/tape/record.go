@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	// maxWaiting is how many inputs may wait to be written. The loop makes more of them only while the disk stands still.
-	maxWaiting = 1 << 14
+	// maxWaiting is how many inputs may wait to be written. The loop makes more of them only while the disk stands still: they are written
+	// at once when there are half as many.
+	maxWaiting = 1 << 12
 	// flushPause separates writes to the disk: what is older is there when the agent is killed.
 	flushPause = 2 * time.Second
 )
@@ -36,6 +37,7 @@ type Recorder struct {
 	waiting []Input
 	lost    bool          // some did not fit
 	wake    chan struct{} // has a token while something waits
+	hurry   chan struct{} // has a token when many wait
 	closing chan struct{} // closed by Close
 	done    chan struct{}
 }
@@ -46,7 +48,7 @@ func Previous(path string) string { return path + ".old" }
 // NewRecorder returns a recorder to a file that takes up so many bytes at most. A tape that is there is kept as [Previous]. Log is called with what
 // an operator has to know.
 func NewRecorder(path string, limit int64, log func(msg string, args ...any)) *Recorder {
-	return &Recorder{path: path, limit: limit, log: log, wake: make(chan struct{}, 1), closing: make(chan struct{}), done: make(chan struct{})}
+	return &Recorder{path: path, limit: limit, log: log, wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1), closing: make(chan struct{}), done: make(chan struct{})}
 }
 
 // Begin starts the tape of a core. Nothing that fails here or later keeps the agent from its work.
@@ -65,9 +67,18 @@ func (r *Recorder) Put(in Input) {
 	if r.lost = r.lost || len(r.waiting) >= maxWaiting; !r.lost {
 		r.waiting = append(r.waiting, in)
 	}
+	many := len(r.waiting) >= maxWaiting/2
 	r.mu.Unlock()
+	token(r.wake)
+	if many {
+		token(r.hurry)
+	}
+}
+
+// token puts one into a channel, unless it has one.
+func token(c chan struct{}) {
 	select {
-	case r.wake <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -147,6 +158,7 @@ func (r *Recorder) record(h Header) (err error) {
 		}
 		select {
 		case <-time.After(flushPause):
+		case <-r.hurry:
 		case <-r.closing:
 		}
 	}
