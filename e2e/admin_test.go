@@ -122,7 +122,11 @@ func (x *onCall) everything(when string) map[string]string {
 		}
 		said[when+" "+name] = string(text)
 	}
-	for name, text := range untar(x.t, archive) {
+	files := untar(x.t, archive)
+	if len(files["patchbay/tape.gz"]) < 1000 {
+		x.t.Errorf("the tape of the bundle has %d bytes", len(files["patchbay/tape.gz"]))
+	}
+	for name, text := range files {
 		said[when+" bundle "+name] = text
 	}
 	client := x.overSocket()
@@ -158,7 +162,13 @@ func untar(t *testing.T, path string) map[string]string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text, err := io.ReadAll(r)
+		var from io.Reader = r
+		if strings.HasSuffix(head.Name, ".gz") { // a tape
+			if from, err = gzip.NewReader(r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		text, err := io.ReadAll(from)
 		if err != nil {
 			t.Fatal(err)
 		}
