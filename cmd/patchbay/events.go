@@ -76,7 +76,7 @@ func printEvents(ctx context.Context, out io.Writer, c *admin.Client, f eventsFl
 				}
 				continue
 			}
-			fmt.Fprintf(out, "%s  %-9s  %s\n", stamp(e.Time, time.Now()), e.Kind, describe(e))
+			fmt.Fprintf(out, "%s  %-9s  %s\n", stamp(e.Time, shownAt(ctx)), e.Kind, describe(e))
 		}
 		if !f.watch {
 			return nil

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -48,7 +47,7 @@ func runMap(ctx context.Context, from inspect.Source, file string, out io.Writer
 	if file == "" && isTerminal(out) {
 		return usage{errors.New("the page is for a browser, not for a terminal: give --file FILE")}
 	}
-	h, err := hostmap.Read(ctx, from, time.Now())
+	h, err := hostmap.Read(ctx, from, shownAt(ctx))
 	if err != nil {
 		return err
 	}

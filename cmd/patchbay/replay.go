@@ -230,7 +230,7 @@ func (r *replay) to(p *tape.Player, stop moment) error {
 
 // askTape answers a command about the moment at which a player stands.
 func askTape(cmd *cobra.Command, p *tape.Player, args []string) error {
-	ctx, cancel := context.WithCancel(context.WithValue(cmd.Context(), tapeKey{}, p.Core().Look(p.At())))
+	ctx, cancel := context.WithCancel(asOf(context.WithValue(cmd.Context(), tapeKey{}, p.Core().Look(p.At())), p.At()))
 	defer cancel()
 	socket, done, err := answerAbout(ctx, p)
 	if err != nil {

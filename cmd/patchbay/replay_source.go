@@ -121,6 +121,21 @@ func (b *bundle) addTape(name, path string) {
 // tapeKey is where a context has the moment of a tape that a command is about.
 type tapeKey struct{}
 
+// momentKey is where a context has the time of that moment.
+type momentKey struct{}
+
+func asOf(ctx context.Context, moment time.Time) context.Context {
+	return context.WithValue(ctx, momentKey{}, moment)
+}
+
+// shownAt returns the time up to which a command shows how long something lasts: that of a tape's moment, or now.
+func shownAt(ctx context.Context) time.Time {
+	if moment, ok := ctx.Value(momentKey{}).(time.Time); ok {
+		return moment
+	}
+	return time.Now()
+}
+
 // momentOf returns the moment of a tape that a command is about, if it is about one.
 func momentOf(ctx context.Context) (core.View, bool) {
 	v, ok := ctx.Value(tapeKey{}).(core.View)

@@ -141,6 +141,7 @@ func TestReplayAtAMoment(t *testing.T) {
 	}{
 		{[]string{"--at", "2", "status"}, "NOT IN SYNC"},
 		{[]string{"status"}, "hv1  in sync"},
+		{[]string{"status"}, "up 9.6 s"},
 		{[]string{"--at", "1", "ports"}, "no ports"},
 		{[]string{"--at", "+1h", "flows", "br-int", "--table", "60"}, "ordinary switching"},
 		{[]string{"map"}, "<!doctype html>"},

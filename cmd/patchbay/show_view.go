@@ -54,7 +54,7 @@ func (v view[T]) command(cmd *cobra.Command) *cobra.Command {
 		if f.Output.forPrograms() {
 			err = f.Output.write(cmd.OutOrStdout(), doc)
 		} else {
-			v.write(cmd.OutOrStdout(), doc, f.Output.name, time.Now())
+			v.write(cmd.OutOrStdout(), doc, f.Output.name, shownAt(cmd.Context()))
 		}
 		if err == nil && v.ends != nil {
 			err = v.ends(doc)
