@@ -87,7 +87,7 @@ func (p peers) ask(ctx context.Context) *peerDocument {
 	var asking sync.WaitGroup
 	asking.Go(func() {
 		version, err := p.ovs(ctx)
-		out.Switch = peer("Open vSwitch "+version, err)
+		out.Switch = peer(strings.TrimSpace("Open vSwitch "+version), err)
 	})
 	asking.Go(func() { out.Broker, out.Server = p.askServer(ctx) })
 	asking.Wait()

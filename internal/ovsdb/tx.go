@@ -25,6 +25,7 @@ type Tx struct {
 	edits   map[UUID]*op
 	bridges map[string]Ref // new in this transaction
 	prefix  string         // of the names of new rows, when several transactions are sent as one
+	text    []string       // of Printed; nil otherwise
 	rows    int
 	applied bool
 	err     error
@@ -208,8 +209,17 @@ func (o *op) wire() []wire.Operation {
 	return ops
 }
 
+// Printed returns a transaction that has nothing but what JSON returns now. A commit gives new rows other names.
+func (t *Tx) Printed() *Tx {
+	text, err := t.JSON()
+	return &Tx{Owner: t.Owner, text: append([]string{}, text...), err: err}
+}
+
 // JSON returns the operations of the transaction as they are sent, the preconditions first.
 func (t *Tx) JSON() ([]string, error) {
+	if t.text != nil {
+		return t.text, t.err
+	}
 	var out []string
 	for _, s := range steps([]*Tx{t}) {
 		text, err := json.Marshal(s.wire)

@@ -61,7 +61,10 @@ func (m Masking) line(text []byte) []byte {
 			continue
 		}
 		isName := len(text) > 0 && text[0] == ':'
-		clean := string(m.Clean([]byte(plain)))
+		clean := plain
+		if !isName || plain != formatName { // a password may be a word that is in it
+			clean = string(m.Clean([]byte(plain)))
+		}
 		if !isName && name != "" && m.Secret(name) && plain != "" {
 			clean = m.Hidden
 		}

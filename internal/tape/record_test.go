@@ -257,6 +257,22 @@ func TestRoundIsCopied(t *testing.T) {
 	}
 }
 
+// A commit names new rows anew, so that several transactions can be sent as one. The copy has the names of before.
+func TestRowsAreCopied(t *testing.T) {
+	rows := ovsdb.NewRehearsal(&ovsdb.Batch{Kind: ovsdb.Initial, OpenVSwitch: []ovsdb.Diff[ovsdb.OpenVSwitch]{{New: &ovsdb.OpenVSwitch{UUID: "root"}}}})
+	var tx *ovsdb.Tx
+	rows.Look(func(v *ovsdb.View) { tx = ovsdb.NewTx(v) })
+	tx.EnsureBridge(ovsdb.BridgeSpec{Name: "br-int"})
+	round := &dataplane.Round{Owners: []world.Object{world.BridgeObject("br-int")}, Rows: []*ovsdb.Tx{tx}}
+	now := time.Now()
+	in := Stepped(now, nil, effect.Effects{Do: []effect.Effect{effect.Apply{Round: round}}})
+	before := textOf(now, in.effects)
+	rows.CommitAll(t.Context(), round.Rows)
+	if after := textOf(now, in.effects); after != before || !strings.Contains(before, `"row1"`) {
+		t.Errorf("%s\n%s", before, after)
+	}
+}
+
 type broken struct{ dataplane.Conn }
 
 func (broken) Commit(context.Context, []openflow.Message) error { return io.EOF }
@@ -308,7 +324,9 @@ func BenchmarkRecording(b *testing.B) {
 // Masking replaces strings that are secrets, and nothing else.
 func TestMask(t *testing.T) {
 	m := Masking{
-		Clean:  func(b []byte) []byte { return bytes.ReplaceAll(b, []byte("hunter2"), []byte("***")) },
+		Clean: func(b []byte) []byte {
+			return bytes.ReplaceAll(bytes.ReplaceAll(b, []byte("hunter2"), []byte("***")), []byte("tape"), []byte("***"))
+		},
 		Secret: func(name string) bool { return strings.Contains(name, "password") }, Hidden: "***",
 	}
 	for text, want := range map[string]string{
@@ -319,6 +337,7 @@ func TestMask(t *testing.T) {
 		`{"a":"password","b":"x"}`:                                    `{"a":"password","b":"x"}`,
 		`{"a\"hunter2":{"p":"\\"}}`:                                   `{"a\"***":{"p":"\\"}}`,
 		`"unfinished`:                                                 `"unfinished`,
+		`{"patchbay_tape":1,"began":"the tape"}`:                      `{"patchbay_tape":1,"began":"the ***"}`,
 	} {
 		if got := string(m.line([]byte(text))); got != want {
 			t.Errorf("%s\n got %s\nwant %s", text, got, want)

@@ -23,6 +23,9 @@ import (
 // Format is the number of the format that [Writer] writes.
 const Format = 1
 
+// formatName is that of the header's first field, by which a tape is known.
+const formatName = "patchbay_tape"
+
 // Header is the first line: what a core begins with.
 type Header struct {
 	Format int       `json:"patchbay_tape"`
@@ -126,6 +129,10 @@ func Stepped(now time.Time, events []effect.Event, out effect.Effects) Input {
 	for i, e := range out.Do {
 		if a, ok := e.(effect.Apply); ok {
 			round := *a.Round
+			round.Rows = slices.Clone(round.Rows)
+			for j, tx := range round.Rows {
+				round.Rows[j] = tx.Printed()
+			}
 			round.Bundles = slices.Clone(round.Bundles)
 			for j := range round.Bundles {
 				round.Bundles[j].Changes = slices.Clone(round.Bundles[j].Changes)
