@@ -6,10 +6,7 @@ package dhcp_test
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"os"
 	"os/exec"
@@ -22,90 +19,41 @@ import (
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/agent"
-	"github.com/patchbay-sdn/patchbay/internal/conntrack"
 	"github.com/patchbay-sdn/patchbay/internal/dhcp"
 	"github.com/patchbay-sdn/patchbay/internal/extension"
-	"github.com/patchbay-sdn/patchbay/internal/inspect"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
-	"github.com/patchbay-sdn/patchbay/internal/observe"
-	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
-	"github.com/patchbay-sdn/patchbay/internal/pipeline"
-	"github.com/patchbay-sdn/patchbay/internal/runner"
-	"github.com/patchbay-sdn/patchbay/internal/world"
-	"github.com/patchbay-sdn/patchbay/lab/sim/region"
-	"github.com/patchbay-sdn/patchbay/lab/vswitch"
+	"github.com/patchbay-sdn/patchbay/lab/onehost"
 	"github.com/patchbay-sdn/patchbay/openflow"
-	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
 
-// cloud is a server that knows one network and the ports of the test. Away: nobody answers.
-type cloud struct {
-	*region.Link
-	away *atomic.Bool
-}
-
-var errAway = errors.New("the broker is away")
-
-func boxed(data map[string]any) map[string]any {
-	return map[string]any{"versioned_object.data": data}
-}
-
-func (c *cloud) Call(ctx context.Context, t messaging.Target, method string, args, result any) error {
-	if c.away.Load() {
-		return errAway
-	}
-	all, _ := args.(map[string]any)
-	kind, _ := all["resource_type"].(neutron.Kind)
-	filter, _ := all["filter_kwargs"].(map[string]any)
+// answer is that of a server with one network and the ports of the test.
+func answer(kind neutron.Kind, filter map[string]any) (found []map[string]any, ok bool) {
 	ids, byID := filter["id"].([]string)
 	nets, byNetwork := filter["network_id"].([]string)
-	var found []any
-	add := func(data map[string]any) {
-		o := boxed(data)
-		o["versioned_object.name"], o["versioned_object.version"] = string(kind), "1.1"
-		found = append(found, o)
-	}
 	switch {
-	case method != "bulk_pull":
-		return c.Link.Call(ctx, t, method, args, result)
 	case kind == neutron.KindPort && byID:
 		for _, id := range ids {
 			if data := portOf(id); data != nil {
-				add(data)
+				found = append(found, data)
 			}
 		}
 	case kind == neutron.KindNetwork && byID && ids[0] == "net":
-		add(map[string]any{"id": "net", "mtu": 1442, "admin_state_up": true, "dns_domain": "example.org.", "revision_number": 2})
+		found = append(found, map[string]any{"id": "net", "mtu": 1442, "admin_state_up": true, "dns_domain": "example.org.", "revision_number": 2})
 	case kind == neutron.KindSubnet && byNetwork && nets[0] == "net":
-		add(map[string]any{
+		found = append(found, map[string]any{
 			"id": "s4", "network_id": "net", "ip_version": 4, "cidr": "10.5.0.0/24", "gateway_ip": "10.5.0.1", "enable_dhcp": true, "revision_number": 1,
-			"dns_nameservers": []any{boxed(map[string]any{"address": "192.0.2.53", "order": 0})},
-			"host_routes":     []any{boxed(map[string]any{"destination": "10.9.0.0/16", "nexthop": "10.5.0.9"})},
-		})
-		add(map[string]any{
+			"dns_nameservers": []any{onehost.Boxed(map[string]any{"address": "192.0.2.53", "order": 0})},
+			"host_routes":     []any{onehost.Boxed(map[string]any{"destination": "10.9.0.0/16", "nexthop": "10.5.0.9"})},
+		}, map[string]any{
 			"id": "s6", "network_id": "net", "ip_version": 6, "cidr": "2001:db8::/64", "gateway_ip": "2001:db8::1", "enable_dhcp": true, "revision_number": 1,
 			"ipv6_address_mode": "dhcpv6-stateful", "ipv6_ra_mode": "dhcpv6-stateful",
-			"dns_nameservers": []any{boxed(map[string]any{"address": "2001:db8::53", "order": 0})},
+			"dns_nameservers": []any{onehost.Boxed(map[string]any{"address": "2001:db8::53", "order": 0})},
 		})
 	default:
-		return c.Link.Call(ctx, t, method, args, result)
+		return nil, false
 	}
-	text, err := json.Marshal(found)
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(text, result)
+	return found, true
 }
-
-func (c *cloud) Serve(ctx context.Context, s messaging.Service) error {
-	if c.away.Load() {
-		return errAway
-	}
-	return c.Link.Serve(ctx, s)
-}
-
-// mac and ports of the test: port1, port2, …
-func mac(n string) string { return "fa:16:3e:00:00:0" + n }
 
 func portOf(id string) map[string]any {
 	n, ok := strings.CutPrefix(id, "port")
@@ -117,161 +65,37 @@ func portOf(id string) map[string]any {
 		owner = "compute:nova"
 	}
 	return map[string]any{
-		"id": id, "network_id": "net", "mac_address": mac(n), "admin_state_up": true, "device_owner": owner, "status": "DOWN", "revision_number": 1,
+		"id": id, "network_id": "net", "mac_address": onehost.MAC(n), "admin_state_up": true, "device_owner": owner, "status": "DOWN", "revision_number": 1,
 		"fixed_ips": []any{
-			boxed(map[string]any{"subnet_id": "s6", "ip_address": "2001:db8::1" + n}), boxed(map[string]any{"subnet_id": "s4", "ip_address": "10.5.0.1" + n}),
+			onehost.Boxed(map[string]any{"subnet_id": "s6", "ip_address": "2001:db8::1" + n}), onehost.Boxed(map[string]any{"subnet_id": "s4", "ip_address": "10.5.0.1" + n}),
 		},
-		"bindings":       []any{boxed(map[string]any{"host": "hv1", "status": "ACTIVE"})},
-		"binding_levels": []any{boxed(map[string]any{"host": "hv1", "segment": boxed(map[string]any{"network_type": "local"})})},
-		"dhcp_options":   []any{boxed(map[string]any{"opt_name": "ntp-server", "opt_value": "192.0.2.123", "ip_version": 4})},
+		"bindings":       []any{onehost.Boxed(map[string]any{"host": "hv1", "status": "ACTIVE"})},
+		"binding_levels": []any{onehost.Boxed(map[string]any{"host": "hv1", "segment": onehost.Boxed(map[string]any{"network_type": "local"})})},
+		"dhcp_options":   []any{onehost.Boxed(map[string]any{"opt_name": "ntp-server", "opt_value": "192.0.2.123", "ip_version": 4})},
 	}
 }
 
 // bench is an agent on a real switch with namespaces for VMs.
-type bench struct {
-	*testing.T
-	sw       *vswitch.Switch
-	filter   bool // with the openvswitch firewall, else without one
-	without  bool // the extension
-	away     atomic.Bool
-	snapshot string
-	agent    *agent.Agent
-	stop     func()
-}
+type bench struct{ *onehost.Host }
 
 func config() dhcp.Config {
 	base, _ := neutron.ParseMAC("fa:16:3e:00:00:00")
 	return dhcp.Config{IPv6: true, MAC: base, Domain: "openstacklocal", Lease: time.Hour}
 }
 
-func newBench(t *testing.T, filter bool) *bench {
-	b := &bench{T: t, sw: vswitch.New(t), filter: filter, snapshot: filepath.Join(t.TempDir(), "snapshot")}
-	b.vsctl("add-br", "br-int", "--", "set", "Bridge", "br-int", "datapath_type=netdev", "fail_mode=secure")
-	b.start()
-	t.Cleanup(func() { b.stop() })
-	return b
-}
+func with(c *agent.Config) { c.Extensions = []extension.New{dhcp.New(config())} }
 
-func (b *bench) vsctl(args ...string) {
-	b.Helper()
-	if out, err := b.sw.Vsctl(b.Context(), args...); err != nil {
-		b.Fatalf("ovs-vsctl %v: %v: %s", args, err, out)
-	}
-}
-
-func (b *bench) start() {
-	b.Helper()
-	database, err := ovsdb.New(ovsdb.Config{Endpoint: "unix:" + b.sw.DBSocket()})
-	if err != nil {
-		b.Fatal(err)
-	}
-	sim := region.New(region.Config{})
-	var extensions []extension.New
-	if !b.without {
-		extensions = []extension.New{dhcp.New(config())}
-	}
-	a, err := agent.New(agent.Config{
-		Host: "hv1", ReportInterval: 30 * time.Second, PortsPerReport: 20, Log: slog.New(slog.DiscardHandler), Snapshot: b.snapshot,
-		Link: runner.Supervised(func(ctx context.Context, bridge string) (*openflow.Conn, error) {
-			return openflow.Dial(ctx, "unix:"+b.sw.MgmtSocket(bridge), openflow.Config{})
-		}),
-		World:      world.Config{Host: "hv1", IntegrationBridge: "br-int", AntiSpoof: !b.filter, FilterTables: b.filter, Filter: b.filter, FailClosed: b.filter},
-		Conntrack:  untracked{},
-		Settings:   pipeline.Settings{DatapathType: "netdev", MACTableSize: 50000, Controller: "tcp:127.0.0.1:6633", InactivityProbe: 10000},
-		Extensions: extensions,
-		Notifier:   observe.NewNotifier(func(string) string { return "" }, 1),
-	}, database, func(func(messaging.Event)) (agent.Broker, error) {
-		return &cloud{sim.Join("hv1", nil), &b.away}, nil
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- a.Run(ctx) }()
-	b.agent = a
-	b.stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			b.Error(err)
+func newBench(t *testing.T, configure ...func(*agent.Config)) bench {
+	t.Helper()
+	return bench{onehost.New(t, answer, func(c *agent.Config) {
+		for _, f := range configure {
+			f(c)
 		}
-		sim.Close()
-	})
-}
-
-// untracked is connection tracking that has nothing to release.
-type untracked struct{}
-
-func (untracked) FlushZone(context.Context, uint16) error { return nil }
-func (untracked) Marked(context.Context, uint16) ([]conntrack.Connection, error) {
-	return nil, nil
-}
-
-func (untracked) Release(context.Context, uint16, []conntrack.Connection) (int, error) {
-	return 0, nil
-}
-
-// status is what the agent says about itself.
-func (b *bench) status() inspect.Status {
-	b.Helper()
-	s, err := b.agent.Status(b.Context())
-	if err != nil {
-		b.Fatal(err)
-	}
-	return s
-}
-
-func (b *bench) wait(what string, ok func() bool) {
-	b.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			b.Fatalf("waited for %s; status %+v", what, b.status())
-		}
-	}
-}
-
-func (b *bench) run(name string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(b.Context(), 20*time.Second)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.WaitDelay = time.Second
-	out, err := cmd.CombinedOutput()
-	return string(out), err
-}
-
-func (b *bench) must(name string, args ...string) {
-	b.Helper()
-	if out, err := b.run(name, args...); err != nil {
-		b.Fatalf("%s %v: %v: %s", name, args, err, out)
-	}
-}
-
-// plug makes the VM of a port, and returns its namespace.
-func (b *bench) plug(n string) string {
-	b.Helper()
-	ns, tap := b.vm(n), "tap"+n
-	b.vsctl("add-port", "br-int", tap, "--", "set", "Interface", tap, "external_ids:iface-id=port"+n, `external_ids:attached-mac="`+mac(n)+`"`)
-	return ns
-}
-
-// vm makes a namespace with a link to the switch's.
-func (b *bench) vm(n string) string {
-	b.Helper()
-	ns, tap := b.sw.Netns()+"-vm"+n, "tap"+n
-	b.must("ip", "netns", "add", ns)
-	b.Cleanup(func() { _, _ = exec.CommandContext(context.Background(), "ip", "netns", "del", ns).CombinedOutput() })
-	b.must("ip", "-n", b.sw.Netns(), "link", "add", tap, "type", "veth", "peer", "name", "eth0", "address", mac(n), "netns", ns)
-	b.must("ip", "-n", b.sw.Netns(), "link", "set", tap, "up")
-	b.must("ip", "-n", ns, "link", "set", "lo", "up")
-	b.must("ip", "-n", ns, "link", "set", "eth0", "up")
-	b.must("ip", "netns", "exec", ns, "ethtool", "-K", "eth0", "tx", "off") // there is no card that would write checksums
-	b.must("ip", "-n", ns, "addr", "flush", "dev", "eth0")
-	b.must("ip", "-n", ns, "addr", "add", "fe80::f816:3eff:fe00:"+n+"/64", "dev", "eth0", "nodad")
-	return ns
+	})}
 }
 
 // lease has udhcpc ask in a namespace, and returns what it got.
-func (b *bench) lease(ns string, more ...string) (map[string]string, error) {
+func (b bench) lease(ns string, more ...string) (map[string]string, error) {
 	b.Helper()
 	dir := b.TempDir()
 	script, env := filepath.Join(dir, "script"), filepath.Join(dir, "env")
@@ -280,7 +104,7 @@ func (b *bench) lease(ns string, more ...string) (map[string]string, error) {
 	}
 	args := append([]string{"netns", "exec", ns, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "8", "-T", "1", "-s", script,
 		"-O", "staticroutes", "-O", "msstaticroutes", "-O", "mtu", "-O", "ntpsrv", "-O", "dns", "-O", "domain", "-O", "hostname", "-O", "search", "-O", "broadcast"}, more...)
-	out, err := b.run("ip", args...)
+	out, err := b.Run("ip", args...)
 	text, _ := os.ReadFile(env)
 	got := map[string]string{}
 	for line := range strings.Lines(string(text)) {
@@ -294,7 +118,7 @@ func (b *bench) lease(ns string, more ...string) (map[string]string, error) {
 }
 
 // dhclient asks in a namespace, and returns the text of the lease.
-func (b *bench) dhclient(ns, version string) string {
+func (b bench) dhclient(ns, version string) string {
 	b.Helper()
 	leases := filepath.Join(b.TempDir(), "leases")
 	ctx, cancel := context.WithTimeout(b.Context(), 20*time.Second)
@@ -316,11 +140,9 @@ func (b *bench) dhclient(ns, version string) string {
 // TestClientsGetTheirAddress has real clients ask through a real switch: udhcpc, dhclient with both protocols. Then the switch and the agent start anew
 // with the server away, and a client asks again.
 func TestClientsGetTheirAddress(t *testing.T) {
-	b := newBench(t, false)
-	ns := b.plug("1")
-	b.wait("the port to be wired", func() bool {
-		return b.status().Ports["wired"] == 1 && b.status().Pending.Flows == 0 && b.status().InSync
-	})
+	b := newBench(t, with)
+	ns := b.Plug("1")
+	b.Wired(1)
 	check := func(when string) {
 		t.Helper()
 		got, err := b.lease(ns)
@@ -353,30 +175,30 @@ func TestClientsGetTheirAddress(t *testing.T) {
 		}
 	}
 
-	b.wait("the snapshot", func() bool { _, err := os.Stat(b.snapshot); return err == nil })
-	b.stop()
-	b.away.Store(true)
-	if err := b.sw.StopVswitchd(t.Context()); err != nil {
+	b.Wait("the snapshot", func() bool { _, err := os.Stat(b.Snapshot); return err == nil })
+	b.Stop()
+	b.Away.Store(true)
+	if err := b.Switch.StopVswitchd(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.sw.StartVswitchd(t.Context()); err != nil {
+	if err := b.Switch.StartVswitchd(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	b.start()
-	b.wait("the port to be wired from the snapshot", func() bool { s := b.status(); return s.Ports["wired"] == 1 && s.Ready })
+	b.Start()
+	b.Wait("the port to be wired from the snapshot", func() bool { s := b.Status(); return s.Ports["wired"] == 1 && s.Ready })
 	check("without a server, after a restart of switch and agent")
-	if s := b.status(); s.Broker.Up || s.Server.Up || s.Totals.Packets["dhcp"]["answered"] < 2 {
+	if s := b.Status(); s.Broker.Up || s.Server.Up || s.Totals.Packets["dhcp"]["answered"] < 2 {
 		t.Errorf("broker %v, server %v, packets %v", s.Broker, s.Server, s.Totals.Packets)
 	}
 }
 
 // TestAFloodCostsNobodyElse has one VM send requests that cannot be read as fast as the switch takes them, while another asks for its address.
 func TestAFloodCostsNobodyElse(t *testing.T) {
-	b := newBench(t, false)
-	b.plug("1")
-	ns := b.plug("2")
-	b.wait("the ports to be wired", func() bool { return b.status().Ports["wired"] == 2 && b.status().InSync })
-	number, err := b.sw.Vsctl(t.Context(), "get", "Interface", "tap1", "ofport")
+	b := newBench(t, with)
+	b.Plug("1")
+	ns := b.Plug("2")
+	b.Wired(2)
+	number, err := b.Switch.Vsctl(t.Context(), "get", "Interface", "tap1", "ofport")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -384,7 +206,7 @@ func TestAFloodCostsNobodyElse(t *testing.T) {
 	if _, err := fmt.Sscan(number, &port); err != nil {
 		t.Fatal(err)
 	}
-	conn, err := openflow.Dial(t.Context(), "unix:"+b.sw.MgmtSocket("br-int"), openflow.Config{})
+	conn, err := openflow.Dial(t.Context(), "unix:"+b.Switch.MgmtSocket("br-int"), openflow.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -403,7 +225,7 @@ func TestAFloodCostsNobodyElse(t *testing.T) {
 			sent.Add(uint64(len(msgs)))
 		}
 	})
-	b.wait("the flood", func() bool { return sent.Load() >= 5000 })
+	b.Wait("the flood", func() bool { return sent.Load() >= 5000 })
 	got, err := b.lease(ns)
 	cancel()
 	flood.Wait()
@@ -411,13 +233,13 @@ func TestAFloodCostsNobodyElse(t *testing.T) {
 	if err != nil || got["ip"] != "10.5.0.12" {
 		t.Errorf("in a flood of another VM: %v, %v", got["ip"], err)
 	}
-	packets := b.status().Totals.Packets["dhcp"]
+	packets := b.Status().Totals.Packets["dhcp"]
 	t.Logf("%d packets in %s: %v", sent.Load(), took, packets)
 	most := uint64(extension.PacketBurst+took.Seconds()*extension.PacketRate) + 5
 	if bad := packets["malformed"]; bad == 0 || bad > most {
 		t.Errorf("%d of %d packets reached the extension, want 1 to %d", bad, sent.Load(), most)
 	}
-	stats, err := b.sw.Ofctl(t.Context(), "-O", "OpenFlow13", "meter-stats", "br-int")
+	stats, err := b.Switch.Ofctl(t.Context(), "-O", "OpenFlow13", "meter-stats", "br-int")
 	if err != nil || !strings.Contains(stats, "packet_in_count") {
 		t.Errorf("meters: %v %s", err, stats)
 	}
@@ -426,47 +248,47 @@ func TestAFloodCostsNobodyElse(t *testing.T) {
 
 // TestBehindTheFirewall: the filters of a port do not stand between it and its answer, and a request under another's MAC gets none.
 func TestBehindTheFirewall(t *testing.T) {
-	b := newBench(t, true)
-	ns := b.plug("1")
-	b.wait("the port to be wired", func() bool { return b.status().Ports["wired"] == 1 && b.status().InSync })
+	b := newBench(t, with, onehost.Filtered)
+	ns := b.Plug("1")
+	b.Wired(1)
 	if got, err := b.lease(ns); err != nil || got["ip"] != "10.5.0.11" {
 		t.Errorf("%v, %v", got["ip"], err)
 	}
-	answered := b.status().Totals.Packets["dhcp"]["answered"]
-	b.must("ip", "-n", ns, "link", "set", "eth0", "address", mac("2"))
+	answered := b.Status().Totals.Packets["dhcp"]["answered"]
+	b.Must("ip", "-n", ns, "link", "set", "eth0", "address", onehost.MAC("2"))
 	if got, err := b.lease(ns, "-t", "2"); err == nil {
 		t.Errorf("under the MAC of another port: %v", got["ip"])
 	}
-	if now := b.status().Totals.Packets["dhcp"]["answered"]; answered == 0 || now != answered {
+	if now := b.Status().Totals.Packets["dhcp"]["answered"]; answered == 0 || now != answered {
 		t.Errorf("%d answers before, %d after", answered, now)
 	}
 }
 
 // TestSubPort: a request that comes from the bridge of a trunk gets its answer back there, under the VLAN of the sub-port.
 func TestSubPort(t *testing.T) {
-	b := newBench(t, true)
-	ns := b.vm("3")
+	b := newBench(t, with, onehost.Filtered)
+	ns := b.VM("3")
 	// The guest's VLAN interface is an access port of the trunk's bridge here.
-	b.vsctl("add-br", "tbr-1", "--", "set", "Bridge", "tbr-1", "datapath_type=netdev", "--",
+	b.Vsctl("add-br", "tbr-1", "--", "set", "Bridge", "tbr-1", "datapath_type=netdev", "--",
 		"add-port", "tbr-1", "tap3", "tag=101", "--",
 		"add-port", "tbr-1", "spi-1", "tag=101", "--", "set", "Interface", "spi-1", "type=patch", "options:peer=spt-1", "--",
-		"add-port", "br-int", "spt-1", "--", "set", "Interface", "spt-1", "type=patch", "options:peer=spi-1", "external_ids:iface-id=port3", `external_ids:attached-mac="`+mac("3")+`"`)
-	b.wait("the port to be wired", func() bool { return b.status().Ports["wired"] == 1 && b.status().InSync })
+		"add-port", "br-int", "spt-1", "--", "set", "Interface", "spt-1", "type=patch", "options:peer=spi-1", "external_ids:iface-id=port3", `external_ids:attached-mac="`+onehost.MAC("3")+`"`)
+	b.Wired(1)
 	if got, err := b.lease(ns); err != nil || got["ip"] != "10.5.0.13" {
 		t.Errorf("%v, %v", got["ip"], err)
 	}
 }
 
 // dnsmasq starts the server that a DHCP agent starts for the network, with the options and files that it writes, on a port of its own.
-func (b *bench) dnsmasq() {
+func (b bench) dnsmasq() {
 	b.Helper()
-	ns, dir := b.plug("9"), b.TempDir()
+	ns, dir := b.Plug("9"), b.TempDir()
 	for _, ip := range []string{"10.5.0.19/24", "2001:db8::19/64"} {
-		b.must("ip", "-n", ns, "addr", "add", ip, "dev", "eth0")
+		b.Must("ip", "-n", ns, "addr", "add", ip, "dev", "eth0")
 	}
 	routes := "10.9.0.0/16,10.5.0.9,169.254.169.254/32,10.5.0.1,0.0.0.0/0,10.5.0.1"
 	for name, text := range map[string]string{
-		"host": mac("1") + ",host-10-5-0-11.example.org,10.5.0.11,set:port-1\n" + mac("1") + ",tag:dhcpv6,host-2001-db8--11.example.org,[2001:db8::11],set:port-1\n",
+		"host": onehost.MAC("1") + ",host-10-5-0-11.example.org,10.5.0.11,set:port-1\n" + onehost.MAC("1") + ",tag:dhcpv6,host-2001-db8--11.example.org,[2001:db8::11],set:port-1\n",
 		"opts": "tag:subnet-s4,option:dns-server,192.0.2.53\ntag:subnet-s4,option:classless-static-route," + routes + "\ntag:subnet-s4,249," + routes +
 			"\ntag:subnet-s4,option:router,10.5.0.1\ntag:subnet-s6,option6:dns-server,[2001:db8::53]\ntag:subnet-s6,option6:domain-search,example.org\n" +
 			"tag:port-1,option:ntp-server,192.0.2.123\n",
@@ -488,13 +310,10 @@ func (b *bench) dnsmasq() {
 
 // TestBesideDnsmasq compares what a client gets from dnsmasq, as a DHCP agent runs it, and from the extension, for the same port, option for option.
 func TestBesideDnsmasq(t *testing.T) {
-	b := newBench(t, false)
-	b.stop()
-	b.without = true
-	b.start()
-	ns := b.plug("1")
+	b := newBench(t)
+	ns := b.Plug("1")
 	b.dnsmasq()
-	b.wait("the ports to be wired", func() bool { return b.status().Ports["wired"] == 2 && b.status().InSync })
+	b.Wired(2)
 	lines := func(text string) map[string]string {
 		out := map[string]string{}
 		for line := range strings.Lines(text) {
@@ -517,13 +336,13 @@ func TestBesideDnsmasq(t *testing.T) {
 		return all
 	}
 	before := ask()
-	b.stop()
-	b.without = false
-	b.start()
-	b.wait("the extension", func() bool { return b.status().Ports["wired"] == 2 && b.status().InSync })
+	b.Stop()
+	b.Configure = with
+	b.Start()
+	b.Wired(2)
 	after := ask()
-	if b.status().Totals.Packets["dhcp"]["answered"] < 6 {
-		t.Errorf("packets %v", b.status().Totals.Packets)
+	if b.Status().Totals.Packets["dhcp"]["answered"] < 6 {
+		t.Errorf("packets %v", b.Status().Totals.Packets)
 	}
 	same := 0
 	keys := slices.Collect(maps.Keys(before))

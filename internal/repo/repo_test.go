@@ -104,6 +104,7 @@ var mayImport = map[string][]string{
 	"lab/ovn":      {"lab"},
 	"lab/floor":    {"lab", "openflow", "oslo", "internal"},
 	"lab/fleet":    {"lab", "openflow", "oslo", "internal", "parity"},
+	"lab/onehost":  {"lab", "openflow", "oslo", "internal"},
 	"lab/sim":      {"oslo"},
 	"cmd/lab":      {"lab"},
 	"cmd/patchbay": {"openflow", "oslo", "internal"},
@@ -180,7 +181,7 @@ func TestImportsGoOneWay(t *testing.T) {
 }
 
 // forTests are packages that only tests import.
-var forTests = []string{"internal/fake", "internal/script", "openflow/openflowtest", "internal/extension/extensiontest", "internal/netlink/netlinktest", "lab/peer"}
+var forTests = []string{"internal/fake", "internal/script", "openflow/openflowtest", "internal/extension/extensiontest", "internal/netlink/netlinktest", "lab/peer", "lab/onehost"}
 
 // tests are packages that are tests by themselves: a command of the lab runs them.
 var tests = []string{"lab/fleet"}
