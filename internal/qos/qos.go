@@ -116,7 +116,7 @@ func (q *QoS) Resolve(changed []world.Object) []world.Object {
 			q.touched[id] = true
 		}
 		for _, id := range q.w.PortIDs() {
-			if q.notesMeters(id) { // also one that has no policy any more: what is written down waits for this
+			if q.bandwidth || q.notesMeters(id) { // also one that has no policy any more: its limits, and what is written down, wait for this
 				q.touched[id] = true
 			}
 		}

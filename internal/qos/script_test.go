@@ -68,6 +68,9 @@ func (h *host) do(s *server, f []string) {
 			h.make = qos.NewMetered
 		}
 		h.restart()
+		if len(f) > 2 { // restart qos_meter_bandwidth asked: the server answers before the switch does
+			h.tell(s)
+		}
 		h.count()
 	default:
 		h.t.Fatalf("what is %q?", strings.Join(f, " "))
