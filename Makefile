@@ -91,13 +91,13 @@ crashes: ## CRASHES=500 crashes of an agent and PANICS=1000 panics in it, in ran
 # The seed is in the output of a test that passed, of which TESTSUM shows nothing.
 unkind: ## HISTORIES=500 random histories of an agent and an unkind server (late, reordered, twice, failing, lost, any release) end as a fresh start does (SEED=0: new ones)
 	@set -o pipefail; $(GO) test -count 1 -timeout 60m -json -run TestUnkindServer ./internal/agent -unkind=$(HISTORIES) -unkindseed=$(SEED) \
-		| tee >(sed -u -nE 's/.*"Output":" *unkind_test.go:[0-9]+: +(seed [0-9]+)\\n".*/  \1/p' >&2) | $(TESTSUM)
+		| tee >(sed -u -nE 's/.*"Output":" *[a-z_]+_test.go:[0-9]+: +(seed [0-9]+)\\n".*/  \1/p' >&2) | $(TESTSUM)
 
 # The seed is in the output of a test that passed, of which TESTSUM shows nothing.
 .PHONY: decisions
 decisions: ## the decisions of HISTORIES=500 random histories with crashes, made again twice from the recorded events: effects are equal byte for byte (SEED=0: new ones)
 	@set -o pipefail; $(GO) test -count 1 -timeout 60m -json -run TestDecisions ./internal/agent -decisions=$(HISTORIES) -decisionseed=$(SEED) \
-		| tee >(sed -u -nE 's/.*"Output":" *decisions_test.go:[0-9]+: +(seed [0-9]+)\\n".*/  \1/p' >&2) | $(TESTSUM)
+		| tee >(sed -u -nE 's/.*"Output":" *[a-z_]+_test.go:[0-9]+: +(seed [0-9]+)\\n".*/  \1/p' >&2) | $(TESTSUM)
 
 # Mutants are drawn with the same SEED. Their state is in bin/mutants; a run that was stopped goes on.
 MUTANTS ?= 40

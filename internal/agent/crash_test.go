@@ -57,23 +57,34 @@ var (
 //  4. Back without a server: after the switch lost its flows, those of 2 are there again while the server is still away,
 //     if there is a snapshot to be trusted.
 func TestCrashes(t *testing.T) {
-	seed := *crashSeed
+	const perHistory = 3
+	playHistories(t, seedOf(t, *crashSeed), (*crashes+perHistory-1)/perHistory, func(t *testing.T, rnd *rand.Rand, _ int) {
+		h := newCrashHistory(t, rnd)
+		h.rest()
+		for range perHistory {
+			h.play()
+		}
+		h.end()
+	})
+}
+
+// seedOf returns the seed of a flag, or a new one for 0, and tells it.
+func seedOf(t *testing.T, seed uint64) uint64 {
+	t.Helper()
 	if seed == 0 {
 		seed = rand.Uint64()
-		t.Logf("seed %d", seed)
 	}
-	const perHistory = 3
-	for n := range (*crashes + perHistory - 1) / perHistory {
+	t.Logf("seed %d", seed)
+	return seed
+}
+
+// playHistories plays histories beside each other, each in a time of its own, with what happens drawn from the seed and its number.
+func playHistories(t *testing.T, seed uint64, histories int, play func(t *testing.T, rnd *rand.Rand, n int)) {
+	t.Helper()
+	for n := range histories {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				h := newCrashHistory(t, rand.New(rand.NewPCG(seed, uint64(n))))
-				h.rest()
-				for range perHistory {
-					h.play()
-				}
-				h.end()
-			})
+			synctest.Test(t, func(t *testing.T) { play(t, rand.New(rand.NewPCG(seed, uint64(n))), n) })
 		})
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/tape"
@@ -28,41 +27,32 @@ var (
 // TestDecisions: the same times and events give the same effects, byte for byte. Agents live through the histories of TestCrashes, with crashes, or
 // of TestUnkindServer with VMs behind Linux bridges; then what each of them was told is told to a fresh core, twice.
 func TestDecisions(t *testing.T) {
-	seed := *decisionSeed
-	if seed == 0 {
-		seed = rand.Uint64()
-	}
-	t.Logf("seed %d", seed)
-	for n := range *decisions {
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				var tapes []*keptTape
-				if rnd := rand.New(rand.NewPCG(seed, uint64(n))); n%4 == hybridEvery {
-					h := newUnkindHistory(t, rnd, true, true)
-					h.play()
-					tapes = h.tapes
-				} else {
-					h := newTapedHistory(t, rnd, true)
-					h.rest()
-					h.play()
-					h.end()
-					tapes = h.tapes
-				}
-				steps := 0
-				for life, kept := range tapes {
-					kept.keep(t, fmt.Sprintf("%d-%d.tape", n, life))
-					for again := range 2 {
-						playAgain(t, kept, fmt.Sprintf("seed %d, history %d, life %d, time %d", seed, n, life, again+2))
-					}
-					steps += kept.inputs
-				}
-				if steps < 20 {
-					t.Errorf("%d inputs in %d lives", steps, len(tapes))
-				}
-			})
-		})
-	}
+	seed := seedOf(t, *decisionSeed)
+	playHistories(t, seed, *decisions, func(t *testing.T, rnd *rand.Rand, n int) {
+		var tapes []*keptTape
+		if n%4 == hybridEvery {
+			h := newUnkindHistory(t, rnd, true, true)
+			h.play()
+			tapes = h.tapes
+		} else {
+			h := newTapedHistory(t, rnd, true)
+			h.rest()
+			h.play()
+			h.end()
+			tapes = h.tapes
+		}
+		steps := 0
+		for life, kept := range tapes {
+			kept.keep(t, fmt.Sprintf("%d-%d.tape", n, life))
+			for again := range 2 {
+				playAgain(t, kept, fmt.Sprintf("seed %d, history %d, life %d, time %d", seed, n, life, again+2))
+			}
+			steps += kept.inputs
+		}
+		if steps < 20 {
+			t.Errorf("%d inputs in %d lives", steps, len(tapes))
+		}
+	})
 }
 
 // keptTape keeps what a tape has on disk.

@@ -37,11 +37,7 @@ var panics = flag.Int("panics", 60, "panics and errors injected into an agent in
 //     something else while something was injected into it, or into an extension: it is shut, or without the extension's part.
 //  4. Nothing is open at any time that is not right for some of the changes.
 func TestCrashesOfOneObject(t *testing.T) {
-	seed := *crashSeed
-	if seed == 0 {
-		seed = rand.Uint64()
-		t.Logf("seed %d", seed)
-	}
+	seed := seedOf(t, *crashSeed)
 	const perHistory = 25 // at most, on average
 	total := map[string]int{}
 	histories := 0

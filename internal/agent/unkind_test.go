@@ -40,19 +40,9 @@ var (
 // all flows, meters and rows, and the status of every port, are those of a fresh agent that asks a kind server. On some hosts VMs are behind Linux
 // bridges, and iptables filters them; see bridged.
 func TestUnkindServer(t *testing.T) {
-	seed := *unkindSeed
-	if seed == 0 {
-		seed = rand.Uint64()
-	}
-	t.Logf("seed %d", seed)
-	for n := range *unkindHistories {
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				newUnkindHistory(t, rand.New(rand.NewPCG(seed, uint64(n))), n%4 == hybridEvery, false).play()
-			})
-		})
-	}
+	playHistories(t, seedOf(t, *unkindSeed), *unkindHistories, func(t *testing.T, rnd *rand.Rand, n int) {
+		newUnkindHistory(t, rnd, n%4 == hybridEvery, false).play()
+	})
 }
 
 // unkindHistory is a host and the cloud around it.
