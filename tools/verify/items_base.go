@@ -147,6 +147,11 @@ func wiring() []item {
 			claims:  []claim{{text: "1,500 new histories of a whole agent and a server that delays, reorders, repeats, fails and loses, of any release: flows, rows and statuses end as those of a fresh start", wanted: "0 failed", show: "{tests} tests, {failed} failed"}},
 		},
 		{
+			name: "decisions", section: section, command: "make --no-print-directory decisions HISTORIES=1000 SEED=0", paths: []string{"tests"},
+			figures: summed(),
+			claims:  []claim{{text: "1,000 new histories of agents with crashes, recorded and decided again twice: effects equal byte for byte", wanted: "0 failed", show: "{tests} histories, {failed} failed"}},
+		},
+		{
 			name: "histories", section: section, command: "make --no-print-directory histories HISTORIES=5000 SEED=0", paths: []string{"tests"},
 			figures: summed(),
 			claims:  []claim{{text: "any history of events ends in the same flows, meters and rows as a fresh start; 5,000 new ones a property", wanted: "0 failed", show: "{tests} properties, {failed} failed"}},

@@ -29,9 +29,9 @@ func nothingLost() []item {
 	}
 	return []item{
 		{
-			name: "crashes", section: section, command: "make --no-print-directory crashes CRASHES=500 PANICS=1000 SEED=0", paths: []string{"tests"},
+			name: "crashes", section: section, command: "make --no-print-directory crashes CRASHES=3000 PANICS=1000 SEED=0", paths: []string{"tests"},
 			figures: summed(),
-			claims:  []claim{{text: "500 crashes of an agent and 1,000 panics in it, in new random histories: flows end right, never empty or open in between", wanted: "0 failed", show: "{tests} tests, {failed} failed"}},
+			claims:  []claim{{text: "3,000 crashes of an agent and 1,000 panics in it, in new random histories: flows end right, never empty or open in between", wanted: "0 failed", show: "{tests} tests, {failed} failed"}},
 		},
 		faults("faults-restart", "agents_stopped_and_started$|agents_killed_-9_and_started$|acts_of_drift$", []claim{
 			{text: "both agents stopped and started under traffic", wanted: "0 lost, 0 flows changed", show: "{stop-lost} of {stop-sent} lost, {stop-changed} flows changed"},

@@ -61,11 +61,12 @@ func (b *book) page() string {
 		"checkout. *older*: a file that the claim depends on has changed since the result. *short*: all ran, and the figure is not what is wanted. How figures came about, and earlier\n" +
 		"ones, stand in the results and in [verification/notes](../verification/notes); [breaks](../verification/notes/breaks.md) made on purpose, and the tests that found them, too.\n\n")
 	p.WriteString(strings.TrimRight(b.summary(), "\n") + "\n")
+	p.WriteString("\n| claim | command | figure | wanted | commit, date, load | |\n|---|---|---|---|---|---|\n")
 	section := ""
 	for _, it := range b.items {
 		if it.section != section {
 			section = it.section
-			fmt.Fprintf(&p, "\n## %s\n\n| claim | command | figure | wanted | commit, date, load | |\n|---|---|---|---|---|---|\n", section)
+			fmt.Fprintf(&p, "| **%s** | | | | | |\n", section)
 		}
 		for i, c := range it.claims {
 			command := "the same"
