@@ -4,6 +4,7 @@ package capture
 
 import (
 	"bytes"
+	"encoding/binary"
 	"net"
 	"net/netip"
 	"testing"
@@ -144,6 +145,9 @@ func FuzzRead(f *testing.F) {
 		ip, ok := p.NetworkLayer().(*layers.IPv4)
 		if !ok || p.Layer(layers.LayerTypeDot1Q) != nil || p.ErrorLayer() != nil || p.Metadata().Truncated || len(ip.SrcIP) == 0 || ip.FragOffset != 0 {
 			return
+		}
+		if binary.BigEndian.Uint16(ip.Contents[2:]) == 0 {
+			return // gopacket takes the rest of the frame for the packet, where the switch sees no packet
 		}
 		if src, dst := ip.SrcIP.String(), ip.DstIP.String(); c.Packet.Src.String() != src || c.Packet.Dst.String() != dst {
 			t.Errorf("%v, want from %s to %s", c.Packet, src, dst)

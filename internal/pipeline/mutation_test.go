@@ -94,7 +94,7 @@ func pick[T any](n int, right, wrong T) T {
 
 func flip(n int, right bool) bool { return right != (n == mutant) }
 
-func dropped[S ~[]E, E any](n int, list S) S {
+func mutantDropped[S ~[]E, E any](n int, list S) S {
 	if i := mutant - n; i >= 0 && i < len(list) {
 		return slices.Delete(slices.Clone(list), i, i+1)
 	}
@@ -149,7 +149,7 @@ func (m *mutator) drop(list []ast.Expr, kind, is string) {
 	if len(list) == 0 {
 		return
 	}
-	m.wrap(list[0], list[len(list)-1], "dropped("+m.number()+", "+kind+"{", "})...")
+	m.wrap(list[0], list[len(list)-1], "mutantDropped("+m.number()+", "+kind+"{", "})...")
 	for _, e := range list {
 		m.say(e, is)
 	}
@@ -241,7 +241,7 @@ func (m *mutator) literal(n *ast.CompositeLit) {
 		if len(n.Elts) == 0 {
 			return
 		}
-		m.wrap(n, n, "dropped("+m.number()+", ", ")")
+		m.wrap(n, n, "mutantDropped("+m.number()+", ", ")")
 		for _, e := range n.Elts {
 			m.say(e, "without this of "+kind)
 		}

@@ -5,6 +5,7 @@ package world
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 )
@@ -323,6 +324,6 @@ func (w *filters) markFiltersStale() {
 		g.answered = false
 	}
 	for _, r := range w.remotes {
-		r.answered = false
+		r.answered, r.late, r.unconfirmed = false, time.Time{}, false
 	}
 }

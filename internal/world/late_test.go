@@ -159,3 +159,66 @@ func TestALateListBringsNoEndpointBack(t *testing.T) {
 		})
 	}
 }
+
+// A push about a port that comes after the push that it was deleted makes it a member of its groups for nobody who listens only since then. The
+// list is asked for once more, when such pushes have come in; and only once, however many come later.
+func TestALatePushMakesNoMember(t *testing.T) {
+	begin := time.Unix(1000, 0)
+	listed := func(w *World) []Item {
+		return slices.DeleteFunc(w.MissingItems(), func(i Item) bool { return i.Kind != neutron.KindPort })
+	}
+	push := func(w *World, id, ip string) {
+		send(t, w, neutron.KindPort, neutron.Updated, wirePort(id, 5, ip, "g2"))
+		if w.Resolve(); w.Members.byID[id] == nil {
+			t.Fatalf("%s is no member", id)
+		}
+	}
+	for _, lost := range []bool{false, true} {
+		w := filtering(1)
+		w.Time = begin
+		s := &server{groups: map[string][]neutron.SecurityGroupRule{"g1": {rule("r", "g1", "remote=g2")}}}
+		w.Ports([]string{"p1"}, []neutron.Port{grouped(1, 1, "g1")})
+		s.answers(w)
+		if lost {
+			w.Time = begin.Add(time.Hour)
+			w.Resync()
+			w.Ports([]string{"p1"}, []neutron.Port{grouped(1, 1, "g1")})
+			s.answers(w)
+		}
+		push(w, "gone", "10.1.0.1")
+		push(w, "stays", "10.1.0.2")
+		s.members = map[string]neutron.Member{"stays": member1("stays", "10.1.0.2", 5, "g2")}
+		if w.Expire(w.Time.Add(latePush - 1)); len(listed(w)) != 0 {
+			t.Errorf("lost %v: asks before late pushes are in", lost)
+		}
+		w.Time = w.Time.Add(latePush)
+		if w.Expire(w.Time); len(listed(w)) != 1 {
+			t.Errorf("lost %v: asks for %v", lost, w.MissingItems())
+		}
+		if s.answers(w); w.Members.byID["gone"] != nil || w.Members.byID["stays"] == nil {
+			t.Errorf("lost %v: members %v", lost, w.Members.byID)
+		}
+		push(w, "new", "10.1.0.3")
+		if w.Expire(w.Time.Add(time.Hour)); len(listed(w)) != 0 {
+			t.Errorf("lost %v: asks again for %v", lost, w.MissingItems())
+		}
+	}
+}
+
+// A port that was plugged in here and deleted is pushed late: asked about it, the server does not know it, and it is no member either.
+func TestALatePushOfAPortHereMakesNoMember(t *testing.T) {
+	w := filtering(2)
+	s := &server{groups: map[string][]neutron.SecurityGroupRule{"g1": {rule("r", "g1", "remote=g1")}}}
+	w.Ports([]string{"p1", "p2"}, []neutron.Port{grouped(1, 1, "g1")})
+	s.members = map[string]neutron.Member{"p1": member1("p1", "10.0.0.1", 1, "g1")}
+	s.answers(w)
+	send(t, w, neutron.KindPort, neutron.Updated, wirePort("p2", 5, "10.0.0.2", "g1"))
+	w.Resolve()
+	if w.Members.byID["p2"] == nil || !slices.Equal(w.Missing(), []string{"p2"}) {
+		t.Fatalf("members %v, missing %v", w.Members.byID, w.Missing())
+	}
+	w.Ports([]string{"p2"}, nil)
+	if w.Resolve(); w.Members.byID["p2"] != nil || w.Members.byID["p1"] == nil {
+		t.Errorf("members %v", w.Members.byID)
+	}
+}

@@ -292,6 +292,7 @@ func (w *World) PortsAsked(at uint64, asked []string, found []neutron.Port) {
 			if !slices.ContainsFunc(found, func(d neutron.Port) bool { return d.ID == id }) {
 				if p.heard <= at {
 					p.lose() // deleted while nobody listened
+					w.Members.leave(id, at)
 				} else if p.Details != nil {
 					p.Answered = false // pushed since: it came to be, or that was late
 				}

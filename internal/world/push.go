@@ -61,18 +61,22 @@ func (w *World) pushPort(o neutron.Primitive, event neutron.Event, now time.Time
 		if p := w.ports[d.ID]; p != nil && p.unknown {
 			w.markStale(p) // it came to be, or what it was before it was deleted is told late: only the server knows
 		}
+		before := w.Members.byID[d.ID] != nil
 		if w.learn(d); w.ports[d.ID] != nil || w.Members.byID[d.ID] != nil {
 			w.concerned = append(w.concerned, d.ID)
 		}
+		w.Members.pushed(d.ID, before)
 	case !w.Config.Filter:
 	case concern == aMember, w.Members.passed != nil:
 		m := &neutron.Member{}
 		if err := o.Decode(neutron.KindPort, m); err != nil {
 			return err
 		}
+		before := w.Members.byID[m.ID] != nil
 		if w.Members.learn(m); w.Members.byID[m.ID] != nil {
 			w.concerned = append(w.concerned, m.ID)
 		}
+		w.Members.pushed(m.ID, before)
 	default:
 		w.Members.strangers.keep(o.Data)
 	}

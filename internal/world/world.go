@@ -66,8 +66,6 @@ type World struct {
 	Members  *Members
 	vifs     *vifTable
 
-	// Time is the time of the step that is being taken, for extensions. Its owner sets it.
-	Time time.Time
 	// MaxMeters is how many meters a bridge can have, by its name; a bridge that has not told yet is not in it.
 	MaxMeters map[string]uint32
 	// MeterIDs are the ids of meters of the integration bridge that extensions have given out, so that no two of them give out the same.
@@ -82,6 +80,8 @@ type common struct {
 	Config Config
 	// View is the switch as last seen.
 	View *ovsdb.View
+	// Time is the time of the step that is being taken. The world's owner sets it.
+	Time time.Time
 	// Contain, if set, runs work about an object and says whether it came to its end: a panic is kept from everything else. Nil stands
 	// for a push about objects.
 	Contain func(o Object, work func()) bool
@@ -226,9 +226,10 @@ func (w *common) Now() uint64 { return w.seq }
 // Missed returns when messages may have been lost last.
 func (w *common) Missed() uint64 { return w.staleSince }
 
-// Expire forgets what is too old to matter.
-func (w *common) Expire(now time.Time) {
+// Expire forgets what is too old to matter, and has lists of members asked for again that late messages may have added to.
+func (w *World) Expire(now time.Time) {
 	maps.DeleteFunc(w.deleted, func(_ string, at time.Time) bool { return now.Sub(at) > tombstoneLife })
+	w.Members.confirm(now)
 }
 
 // Deleted returns whether the server said so lately. What it says about the object after that does not count.
