@@ -112,6 +112,8 @@ func (s *scripted) option(f []string) {
 		s.cfg.EgressDirect = true
 	case "no_firewall":
 		s.cfg.Filter, s.cfg.FilterTables = false, false
+	case "iptables_hybrid":
+		s.cfg.FilterTables, s.cfg.Hybrid = false, true
 	case "no_security_groups":
 		s.cfg.Filter = false
 	case "fail_closed":
