@@ -82,6 +82,7 @@ func (r *Reporter) pace(b Batch, result Result, now time.Time) {
 
 // confirm takes what the server knows of a port.
 func (r *Reporter) confirm(c Claim) {
+	delete(r.earlier, c.Port)
 	count := func(c Claim, n int) {
 		if c.Status == Up && c.Tunnelled {
 			if r.up[c.Segment] += n; r.up[c.Segment] == 0 {

@@ -143,11 +143,14 @@ func (r *Reporter) sort(due []Claim, now time.Time) *list {
 	l := &list{held: map[world.SegmentKey]bool{}}
 	var up []Claim
 	for _, c := range due {
+		if r.confirmed[c.Port].Status == Unknown && c.Status == Up && c.ServerStatus == "ACTIVE" {
+			r.earlier[c.Port] = true
+		}
 		if !c.Applied || r.inFlight(c.Port) || r.waiting(c.Port, now) {
 			continue
 		}
 		status, repeat := c.against(r.confirmed[c.Port])
-		if _, unsure := r.unsure[c.Port]; unsure && status == Unknown {
+		if _, unsure := r.unsure[c.Port]; status == Unknown && (unsure || c.gone() && r.earlier[c.Port]) {
 			status = c.Status // it may not be what the server has
 		}
 		if status == Unknown {

@@ -98,6 +98,7 @@ type Reporter struct {
 	up        map[world.SegmentKey]int // how many of those are up, by network that the server counts ports of
 	unsure    map[string]Claim         // of a report since that failed: the server may have taken it, or still take it
 	again     map[string]bool          // due ports that the server has as ACTIVE already
+	earlier   map[string]bool          // ports of which it has confirmed nothing yet, and that it had as ACTIVE while they were here: an earlier run reported them
 	synced    bool                     // see Synced
 
 	window    pace.Window // of batches for which somebody waits
@@ -114,7 +115,7 @@ type Reporter struct {
 func New(perReport int, checks *pace.Bucket) *Reporter {
 	return &Reporter{
 		perReport: perReport, checks: checks, retries: pace.Backoff[string]{}, step: 1, due: map[string]bool{}, confirmed: map[string]Claim{},
-		up: map[world.SegmentKey]int{}, unsure: map[string]Claim{}, again: map[string]bool{}, flights: map[int]Batch{},
+		up: map[world.SegmentKey]int{}, unsure: map[string]Claim{}, again: map[string]bool{}, earlier: map[string]bool{}, flights: map[int]Batch{},
 		networks: map[world.SegmentKey]bool{}, requested: map[world.SegmentKey]time.Time{},
 	}
 }

@@ -157,6 +157,19 @@ func TestReplug(t *testing.T) {
 	h.want()
 }
 
+// A port that an earlier run reported, and that goes before this one has, is reported down: a trunk lost it while no agent ran. Of a port that the
+// server does not have as ACTIVE nothing is said.
+func TestAPortOfAnEarlierRunGoes(t *testing.T) {
+	h := newHost(t, 10)
+	h.set(Claim{Port: "a", Status: Up, Interface: "i", ServerStatus: "ACTIVE"}, Claim{Port: "b", Status: Up, Interface: "j", ServerStatus: "DOWN"})
+	h.want()
+	h.gone("a")
+	h.gone("b")
+	h.done(h.want("up [] down [a]"))
+	h.gone("a")
+	h.want()
+}
+
 // A disabled port has a call of its own, which waits for the others.
 func TestDisabledPorts(t *testing.T) {
 	h := newHost(t, 10)
