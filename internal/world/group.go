@@ -44,7 +44,31 @@ type pullState struct {
 	since uint64
 	// unread: its last answer could not be read. Whatever was known before is in force.
 	unread bool
+	// late is until when pushes may come that are older than the first answer since messages may have been lost; zero: there is none yet.
+	late        time.Time
+	unconfirmed bool // such a push has added to it
 }
+
+// latePush is by how much a push may be overtaken by the push that its object was deleted. Where that came before anybody listened here, nothing
+// says that the object is gone.
+const latePush = time.Minute
+
+// added takes that a push has added a rule or a member. Soon after messages may have been lost the server is asked once more; see confirm.
+func (t *pullState) added(now time.Time) {
+	if t.late.IsZero() || now.Before(t.late) {
+		t.unconfirmed = true
+	}
+}
+
+// confirm has what late pushes may have added to asked for again.
+func (t *pullState) confirm(now time.Time) {
+	if t.unconfirmed && !t.late.IsZero() && !now.Before(t.late) {
+		t.unconfirmed, t.answered = false, false
+	}
+}
+
+// missed has it asked for again: messages may have been lost.
+func (t *pullState) missed() { t.answered, t.late, t.unconfirmed = false, time.Time{}, false }
 
 // spoken says whether the server has spoken, as far as that can be waited for: what cannot be read leaves things as they are.
 func (t *pullState) spoken() bool { return t.answered || t.unknown || t.unread && t.known }
@@ -118,7 +142,11 @@ func (w *filters) answer(i Item) *pullState {
 
 // answered takes that an item was answered. An answer from before messages were lost counts, but may be too old: the item is
 // asked for again.
-func (w *filters) answered(t *pullState) { t.answered, t.unread = t.since >= w.staleSince, false }
+func (w *filters) answered(t *pullState) {
+	if t.answered, t.unread = t.since >= w.staleSince, false; t.late.IsZero() {
+		t.late = w.Time.Add(latePush)
+	}
+}
 
 // Unread takes that the server has answered about items, and the answer cannot be read. That is not the same as that there is no such
 // thing: what was known stays in force, and what was not known stays so. They are to be asked again.
@@ -321,9 +349,19 @@ func (w *Groups) resolveGroup(id string) {
 // markFiltersStale has everything that filters need asked for again.
 func (w *filters) markFiltersStale() {
 	for _, g := range w.groups {
-		g.answered = false
+		g.missed()
 	}
 	for _, r := range w.remotes {
-		r.answered, r.late, r.unconfirmed = false, time.Time{}, false
+		r.missed()
+	}
+}
+
+// confirm has everything asked for again that late pushes may have added to.
+func (w *filters) confirm(now time.Time) {
+	for _, g := range w.groups {
+		g.confirm(now)
+	}
+	for _, r := range w.remotes {
+		r.confirm(now)
 	}
 }

@@ -222,3 +222,38 @@ func TestALatePushOfAPortHereMakesNoMember(t *testing.T) {
 		t.Errorf("members %v", w.Members.byID)
 	}
 }
+
+// The same with a rule, told alone or with its group.
+func TestALatePushBringsNoRuleBack(t *testing.T) {
+	wire := func(r neutron.SecurityGroupRule) map[string]any {
+		return map[string]any{"id": r.ID, "security_group_id": r.SecurityGroupID, "direction": r.Direction, "ethertype": r.EtherType, "protocol": r.Protocol}
+	}
+	gone := rule("gone", "g1", "tcp")
+	for name, late := range map[string]func(w *World){
+		"rule": func(w *World) { send(t, w, neutron.KindSecurityGroupRule, neutron.Created, wire(gone)) },
+		"group": func(w *World) {
+			send(t, w, neutron.KindSecurityGroup, neutron.Updated, map[string]any{"id": "g1", "rules": []any{map[string]any{"versioned_object.data": wire(gone)}}})
+		},
+	} {
+		w := filtering(1)
+		w.Time = time.Unix(1000, 0)
+		s := &server{groups: map[string][]neutron.SecurityGroupRule{"g1": {rule("stays", "g1", "udp")}}}
+		w.Ports([]string{"p1"}, []neutron.Port{grouped(1, 1, "g1")})
+		s.answers(w)
+		if late(w); w.Groups.groups["g1"].rules["gone"].rule == nil {
+			t.Fatalf("%s: the rule is not taken", name)
+		}
+		s.answers(w)
+		w.Time = w.Time.Add(latePush)
+		w.Expire(w.Time)
+		if s.answers(w); w.Groups.groups["g1"].rules["gone"].rule != nil || w.Groups.groups["g1"].rules["stays"].rule == nil {
+			t.Errorf("%s: rules %v", name, w.Groups.groups["g1"].rules)
+		}
+		if late(w); len(w.MissingItems()) != 0 {
+			t.Errorf("%s: asks at once for %v", name, w.MissingItems())
+		}
+		if w.Expire(w.Time.Add(time.Hour)); len(w.MissingItems()) != 0 {
+			t.Errorf("%s: asks again for %v", name, w.MissingItems())
+		}
+	}
+}

@@ -5,7 +5,6 @@ package world
 import (
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 )
@@ -16,9 +15,6 @@ type remote struct {
 	addresses bool // an address group
 	pullState
 	revision int64 // of the address group
-	// late is until when pushes may come that are older than the first answer since messages may have been lost; zero: there is none yet.
-	late        time.Time
-	unconfirmed bool // such a push has made a port a member
 	// peers counts for each address the members that have it.
 	peers        map[Peer]int
 	conjunctions map[Conjunction]bool
@@ -203,29 +199,15 @@ func (w *Members) learn(n *neutron.Member) {
 	w.set(n.ID, &member{revision: n.Revision, groups: slices.Compact(groups), peers: peersOf(n), seen: w.seq})
 }
 
-// latePush is by how much a push may be overtaken by the push that its port was deleted. Where that came before anybody listened here, nothing
-// says that the port is gone.
-const latePush = time.Minute
-
-// pushed takes that a push told about a port, which was a member before or not. Soon after messages may have been lost the lists that it is in
-// now are asked for once more.
+// pushed takes that a push told about a port, which was a member before or not.
 func (w *Members) pushed(id string, before bool) {
 	m := w.byID[id]
 	if m == nil || before {
 		return
 	}
 	for _, id := range m.groups {
-		if r := w.remotes[id]; r != nil && (r.late.IsZero() || w.Time.Before(r.late)) {
-			r.unconfirmed = true
-		}
-	}
-}
-
-// confirm has the lists asked for again to which late pushes may have added.
-func (w *Members) confirm(now time.Time) {
-	for _, r := range w.remotes {
-		if r.unconfirmed && !r.late.IsZero() && !now.Before(r.late) {
-			r.unconfirmed, r.answered = false, false
+		if r := w.remotes[id]; r != nil {
+			r.added(w.Time)
 		}
 	}
 }
@@ -288,11 +270,7 @@ func (w *Members) Pulled(asked []Item, found []neutron.Member, unread ...string)
 		if len(unread) > 0 {
 			t.answered, t.unread = false, true
 		}
-		r := w.remotes[item.ID]
-		if r.late.IsZero() {
-			r.late = w.Time.Add(latePush)
-		}
-		w.touchUsers(r)
+		w.touchUsers(w.remotes[item.ID])
 	}
 }
 

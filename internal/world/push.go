@@ -215,7 +215,10 @@ func (w *Groups) pushGroup(o neutron.Primitive, event neutron.Event, now time.Ti
 	if event != neutron.Deleted {
 		if g := w.groups[sg.ID]; g != nil && !w.Deleted(sg.ID) {
 			w.concerned = append(w.concerned, sg.ID)
-			w.learnGroup(g, &sg)
+			before := len(g.rules)
+			if w.learnGroup(g, &sg); len(g.rules) > before {
+				g.added(w.Time)
+			}
 		}
 		return nil
 	}
@@ -251,7 +254,12 @@ func (w *Groups) pushRule(o neutron.Primitive, event neutron.Event, now time.Tim
 		w.dropRule(r.ID)
 		return nil
 	}
-	w.learnRule(r)
+	if g := w.groups[r.SecurityGroupID]; g != nil {
+		before := len(g.rules)
+		if w.learnRule(r); len(g.rules) > before {
+			g.added(w.Time)
+		}
+	}
 	return nil
 }
 

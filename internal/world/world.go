@@ -226,10 +226,10 @@ func (w *common) Now() uint64 { return w.seq }
 // Missed returns when messages may have been lost last.
 func (w *common) Missed() uint64 { return w.staleSince }
 
-// Expire forgets what is too old to matter, and has lists of members asked for again that late messages may have added to.
+// Expire forgets what is too old to matter, and has groups and lists of members asked for again that late messages may have added to.
 func (w *World) Expire(now time.Time) {
 	maps.DeleteFunc(w.deleted, func(_ string, at time.Time) bool { return now.Sub(at) > tombstoneLife })
-	w.Members.confirm(now)
+	w.confirm(now)
 }
 
 // Deleted returns whether the server said so lately. What it says about the object after that does not count.
