@@ -257,3 +257,46 @@ func TestALatePushBringsNoRuleBack(t *testing.T) {
 		}
 	}
 }
+
+// A member that an earlier run knew comes into force when rules refer to its group again, unless something newer was heard of it since.
+func TestARecalledMemberIsTheOldest(t *testing.T) {
+	known := member1("m", "10.1.0.1", 5, "g2", "g3")
+	before := filtering(1)
+	s := &server{groups: map[string][]neutron.SecurityGroupRule{"g1": {rule("r2", "g1", "remote=g2"), rule("r3", "g1", "remote=g3")}}, members: map[string]neutron.Member{"m": known}}
+	before.Ports([]string{"p1"}, []neutron.Port{grouped(1, 1, "g1")})
+	s.answers(before)
+	memory := before.Memory()
+	begin := func() *World {
+		w := filtering(1)
+		w.Recall(memory)
+		return w
+	}
+	in := func(w *World, group string) bool { return w.remotes[group].peers[peer("10.1.0.1/32")] > 0 }
+	wire := func(w *World, rules ...neutron.SecurityGroupRule) {
+		w.Ports([]string{"p1"}, []neutron.Port{grouped(1, 1, "g1")})
+		w.Resolve()
+		w.Groups.Pulled([]Item{{neutron.KindSecurityGroup, "g1", w.Now()}}, []neutron.SecurityGroup{{ID: "g1", Rules: rules}})
+		w.Resolve()
+	}
+	w := begin()
+	if wire(w, rule("r2", "g1", "remote=g2")); !in(w, "g2") {
+		t.Error("nothing newer was heard, and it is not in force")
+	}
+	w = begin()
+	send(t, w, neutron.KindPort, neutron.Updated, wirePort("m", 6, "10.1.0.1"))
+	if wire(w, rule("r2", "g1", "remote=g2")); in(w, "g2") {
+		t.Error("it left its groups, and is in force")
+	}
+	// It was in another list, in use, no more, and is again with the answer about this one.
+	w = begin()
+	wire(w, rule("r3", "g1", "remote=g3"))
+	w.Members.Pulled([]Item{{neutron.KindPort, "g3", w.Now()}}, nil)
+	wire(w, rule("r2", "g1", "remote=g2"), rule("r3", "g1", "remote=g3"))
+	if !in(w, "g2") || in(w, "g3") {
+		t.Errorf("in g2 %v, in g3 %v", in(w, "g2"), in(w, "g3"))
+	}
+	w.Members.Pulled([]Item{{neutron.KindPort, "g2", w.Now()}}, []neutron.Member{known})
+	if !in(w, "g2") || !in(w, "g3") {
+		t.Errorf("answered: in g2 %v, in g3 %v", in(w, "g2"), in(w, "g3"))
+	}
+}

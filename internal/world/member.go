@@ -180,10 +180,7 @@ func sortPeers(peers []Peer) []Peer {
 // learn takes what the server says about a port as a member of groups, unless something newer is known.
 func (w *Members) learn(n *neutron.Member) {
 	before := w.byID[n.ID]
-	if w.Deleted(n.ID) || before != nil && n.Revision < before.revision || n.Revision < w.passed[n.ID] {
-		return
-	}
-	if before == nil && n.Revision < w.strangers.revision(n.ID) {
+	if w.outdated(n.ID, n.Revision) || before != nil && n.Revision < before.revision {
 		return
 	}
 	if w.passed != nil {
@@ -210,6 +207,11 @@ func (w *Members) pushed(id string, before bool) {
 			r.added(w.Time)
 		}
 	}
+}
+
+// outdated says whether something newer was heard about a port than a revision, by whatever way.
+func (w *Members) outdated(id string, revision int64) bool {
+	return w.Deleted(id) || revision < w.passed[id] || revision < w.strangers.revision(id)
 }
 
 // leave takes that the server had no such port at a moment.

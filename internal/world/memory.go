@@ -178,8 +178,10 @@ func (w *Members) recall(r *remote) {
 		return
 	}
 	for _, p := range w.recalled.members {
-		if w.byID[p.ID] == nil && slices.Contains(p.Groups, r.id) {
-			w.byID[p.ID] = &member{revision: p.Revision, groups: p.Groups, peers: p.Peers}
+		if w.byID[p.ID] == nil && slices.Contains(p.Groups, r.id) && !w.outdated(p.ID, p.Revision) {
+			// Of other lists that are in use something newer is known: it is not in them.
+			groups := slices.DeleteFunc(slices.Clone(p.Groups), func(g string) bool { return g != r.id && w.remotes[g] != nil })
+			w.byID[p.ID] = &member{revision: p.Revision, groups: groups, peers: p.Peers}
 		}
 	}
 }
