@@ -46,6 +46,7 @@ var mayImport = map[string][]string{
 	"internal/world":               {"internal/neutron", "internal/ovsdb"},
 	"internal/pipeline":            {"internal/world", "internal/neutron", "internal/ovsdb", "openflow"},
 	"internal/forwarding":          {"internal/netlink", "openflow"},
+	"internal/metaproxy":           {"internal/netlink", "internal/pace", "openflow"},
 	"internal/pace":                {},
 	"internal/gate":                {},
 	"internal/zones":               {"internal/pace", "internal/conntrack"},
@@ -59,7 +60,10 @@ var mayImport = map[string][]string{
 	"internal/fdb": {
 		"internal/extension", "internal/forwarding", "internal/world", "internal/pipeline", "internal/neutron", "openflow",
 	},
-	"internal/extension": {"internal/forwarding", "internal/world", "internal/pipeline", "internal/neutron", "internal/ovsdb", "openflow"},
+	"internal/metadata": {
+		"internal/extension", "internal/metaproxy", "internal/world", "internal/pipeline", "internal/neutron", "internal/ovsdb", "openflow",
+	},
+	"internal/extension": {"internal/forwarding", "internal/metaproxy", "internal/world", "internal/pipeline", "internal/neutron", "internal/ovsdb", "openflow"},
 	"internal/extension/extensiontest": {
 		"internal/extension", "internal/script", "internal/world", "internal/pipeline", "internal/neutron", "internal/ovsdb", "internal/forwarding", "openflow",
 	},
