@@ -34,8 +34,8 @@ func (p *Proxy) endLeftover(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("the Python agent's haproxy: %w", err)
 	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil || pid <= 1 || !isLeftover(pid) {
+	pid, _ := strconv.Atoi(strings.TrimSpace(string(text))) // 0 if it names none
+	if pid <= 1 || !isLeftover(pid) {
 		return nil
 	}
 	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {

@@ -11,8 +11,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -104,7 +103,7 @@ func New(nova Nova, host Kernel, leftover string) (*Proxy, error) {
 		},
 		ErrorHandler:   p.failed,
 		ModifyResponse: func(*http.Response) error { p.counts[Answered].Add(1); return nil },
-		ErrorLog:       log.New(io.Discard, "", 0), // what a VM sends is no reason for a line
+		ErrorLog:       slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo), // what a VM sends is no reason for a line
 	}
 	return p, nil
 }

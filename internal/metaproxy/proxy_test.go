@@ -259,7 +259,7 @@ func TestDeviceComesAndGoes(t *testing.T) {
 		}
 		open = append(open, c)
 	}
-	if r, err := http.Get("http://" + host.at[0]); err == nil {
+	if r, err := (&http.Client{Timeout: 5 * time.Second}).Get("http://" + host.at[0]); err == nil {
 		_ = r.Body.Close()
 		t.Error("one connection more was taken")
 	}
@@ -274,11 +274,11 @@ func TestDeviceComesAndGoes(t *testing.T) {
 	if s := <-states; !s.Listening || len(host.at) != 2 {
 		t.Fatalf("%+v at %v", s, host.at)
 	}
-	r, err := http.Get("http://" + host.at[1])
+	r, err := (&http.Client{Timeout: 5 * time.Second}).Get("http://" + host.at[1])
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _ = r.Body.Close(); r.StatusCode != 404 {
+	if _ = r.Body.Close(); r.StatusCode != http.StatusNotFound {
 		t.Errorf("status %d for an address of no VM", r.StatusCode)
 	}
 	cancel()

@@ -5,8 +5,7 @@ package metaproxy
 import (
 	"context"
 	"fmt"
-	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -160,6 +159,6 @@ func (p *Proxy) keep(ctx context.Context, open *listening, beside *sync.WaitGrou
 func (p *Proxy) newServer() *http.Server {
 	return &http.Server{
 		Handler: p, ReadHeaderTimeout: headerTime, ReadTimeout: requestTime, WriteTimeout: answerTime, IdleTimeout: idleTime, MaxHeaderBytes: headerBytes,
-		ErrorLog: log.New(io.Discard, "", 0), DisableGeneralOptionsHandler: true, // what a VM sends is no reason for a line
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo), DisableGeneralOptionsHandler: true, // what a VM sends is no reason for a line
 	}
 }
