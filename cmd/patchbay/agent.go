@@ -134,6 +134,13 @@ func startAgent(ctx context.Context, o *options.Options, to logging) error {
 	records, files := openRecords(o, log)
 	defer files.close()
 	to.files, cfg.Records = append(to.files, files...), records
+	proxy, err := newMetadataProxy(o)
+	if err != nil {
+		return err
+	}
+	if proxy != nil {
+		cfg.Metadata = proxy
+	}
 	cfg.Statistics, cfg.Conntrack, cfg.Log, cfg.Notifier = database.Statistics, connections, log, notifier
 	recorder := newTape(o, log)
 	if recorder != nil {
@@ -157,7 +164,7 @@ func startAgent(ctx context.Context, o *options.Options, to logging) error {
 	defer signal.Stop(hup)
 	var current atomic.Pointer[options.Options]
 	current.Store(o)
-	source := unmet{a, func() []inspect.Unmet { return unmetBy(o, to.files, net.InterfaceAddrs) }}
+	source := unmet{proxied{a, proxy}, func() []inspect.Unmet { return unmetBy(o, to.files, net.InterfaceAddrs) }}
 	answered := serveAdmin(ctx, source, o, current.Load, log)
 	inherited, err := observe.Listeners(os.Getenv, os.Getpid())
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/patchbay-sdn/patchbay/internal/agent"
+	"github.com/patchbay-sdn/patchbay/internal/metaproxy"
 	"github.com/patchbay-sdn/patchbay/internal/observe"
 	"github.com/patchbay-sdn/patchbay/internal/options"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
@@ -187,6 +188,7 @@ func makePlan(ctx context.Context, o *options.Options, flags planFlags, errOut i
 		cfg.Rules, cfg.RulesConfig = hostRules(o)
 	}
 	in := plan.Input{
+		Look:  metaproxy.Host{}.Look,
 		Agent: cfg, Filtered: cfg.World.Filter && !cfg.World.Hybrid, Database: database,
 		Dial: func(ctx context.Context, bridge string) (plan.Dumper, error) {
 			return openflow.Dial(ctx, openflow.MgmtSocket(bridge), openflow.Config{})

@@ -43,7 +43,7 @@ func (v planView) write() {
 	for _, name := range p.Flushed {
 		fmt.Fprintf(v.out, "%s gets its first controller: the switch forgets its flows, and those wanted come back at once\n", name)
 	}
-	for _, line := range slices.Concat(p.Rules, p.Forwarding) {
+	for _, line := range slices.Concat(p.Rules, p.Forwarding, p.Device) {
 		fmt.Fprintln(v.out, line)
 	}
 	if len(p.Zones) > 0 {

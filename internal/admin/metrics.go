@@ -113,6 +113,11 @@ func metrics() []metric {
 				}
 			}
 		}, nil},
+		{"patchbay_metadata_requests_total", "metadata requests of VMs, by result: answered (by Nova), unknown (of no VM here), limited (too many), refused, unreachable (Nova is away), timeout", counter, []string{"result"}, func(s *inspect.Status, put put) {
+			for result, n := range s.Totals.Requests {
+				put(float64(n), result)
+			}
+		}, nil},
 		{"patchbay_panics_total", "panics that the agent recovered from; each affects one object, event or extension", counter, nil, total(func(t *inspect.Totals) uint64 { return t.Panics }), nil},
 		{"patchbay_quarantined", "objects, extensions and steps in quarantine after a panic or an error: what `status` lists", gauge, nil, value(func(s *inspect.Status) float64 { return float64(len(s.Held)) }), nil},
 		{"patchbay_log_lines_total", "warnings and errors in the log", counter, []string{"level"}, func(s *inspect.Status, put put) {

@@ -22,6 +22,8 @@ type (
 	Rules = runner.Rules
 	// Forwarding is what the agent uses of forwarding tables of devices.
 	Forwarding = runner.Forwarding
+	// Metadata is what the agent uses of the metadata proxy.
+	Metadata = runner.Metadata
 	// Progress is how far the agent has come.
 	Progress = effect.Progress
 	// Records are lines of an extension's log.

@@ -63,6 +63,7 @@ func (c *Core) converge() {
 		{"removing what is left over", func() { c.bridges.prune(!c.dataplane.Pruned() && c.open(gate.Prune)) }},
 		{"filtering with iptables", func() { c.rules.startJob(c.dataplane, func() bool { return c.open(gate.Prune) }) }},
 		{"keeping forwarding tables", func() { c.extensions.keepTables(func() bool { return c.open(gate.Prune) }) }},
+		{"keeping services", c.extensions.keepServices},
 		{"closing the bridge", c.shut},
 		{"remembering", c.remember},
 		{"progress", func() {

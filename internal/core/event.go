@@ -118,7 +118,7 @@ func (c *Core) event(e effect.Event) {
 		c.zones.released(e)
 	case effect.DatabaseAsked:
 		c.heard(e.Err)
-	case effect.Called, effect.DeviceChanged, effect.ForwardingRead, effect.ForwardingChanged:
+	case effect.Called, effect.DeviceChanged, effect.ForwardingRead, effect.ForwardingChanged, effect.Served:
 		if c.extensions.ended(e) {
 			c.memory.changed()
 		}

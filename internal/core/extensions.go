@@ -23,6 +23,7 @@ type extensions struct {
 	retries pace.Backoff[effect.CallKey]
 	packets map[packetKey]uint64 // that flows sent here
 	tables
+	services
 }
 
 // packetKey is by what packets are counted.
@@ -37,7 +38,10 @@ func newExtensions(k *containment, r *resyncing) extensions {
 	for i, e := range set {
 		set[i] = guard(e, k, r)
 	}
-	return extensions{Set: set, room: k.room, running: map[effect.CallKey]bool{}, retries: pace.Backoff[effect.CallKey]{}, packets: map[packetKey]uint64{}, tables: newTables(k.room, set)}
+	return extensions{
+		Set: set, room: k.room, running: map[effect.CallKey]bool{}, retries: pace.Backoff[effect.CallKey]{}, packets: map[packetKey]uint64{},
+		tables: newTables(k.room, set), services: newServices(k.room, set),
+	}
 }
 
 // guards ranges over what guards the extensions.
@@ -157,10 +161,14 @@ func (x *extensions) callDone(e effect.Called) bool {
 	return true
 }
 
-// ended takes the outcome of a call, or of work on forwarding tables, and returns whether something worth remembering may have changed.
+// ended takes the outcome of a call, or of work on forwarding tables, or how a service is, and returns whether something worth remembering may have changed.
 func (x *extensions) ended(e effect.Event) bool {
-	if call, ok := e.(effect.Called); ok {
-		return x.callDone(call)
+	switch e := e.(type) {
+	case effect.Called:
+		return x.callDone(e)
+	case effect.Served:
+		x.served(e)
+		return false
 	}
 	return x.tablesEnded(e)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/effect"
 	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/forwarding"
+	"github.com/patchbay-sdn/patchbay/internal/metaproxy"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
@@ -25,8 +26,8 @@ import (
 //
 //   - Compile: the extension's last part of the object stays, see part.
 //   - OnPush, OnCast, also if they return an error: messages are lost, so everything is asked for again, as after a gap.
-//   - OnPulled, OnCall, OnForwarding: what was asked for is still listed, and is asked for again.
-//   - OnRows, Resolve, Resync, OnTime, Missing, Calls, Deadline, Forwarding: what it has worked out may be wrong. It is left alone, with its last part of
+//   - OnPulled, OnCall, OnForwarding, OnService: what was asked for is still listed, and is asked for again.
+//   - OnRows, Resolve, Resync, OnTime, Missing, Calls, Deadline, Forwarding, Service: what it has worked out may be wrong. It is left alone, with its last part of
 //     every object in force, until it has been given all rows and worked out everything again; and what it was not told meanwhile is
 //     asked for.
 //
@@ -37,11 +38,12 @@ type guarded struct {
 	contained *containment
 	resyncing *resyncing
 
-	owes   bool // everything is to be worked out again
-	missed map[world.Object]bool
-	parts  map[world.Object]part
-	flows  []pipeline.Flow // before Compile; kept for the next one
-	saved  any             // last
+	owes    bool // everything is to be worked out again
+	missed  map[world.Object]bool
+	parts   map[world.Object]part
+	flows   []pipeline.Flow    // before Compile; kept for the next one
+	saved   any                // last
+	service *metaproxy.Service // last
 }
 
 // guard returns the extension with each of its interfaces guarded.
@@ -59,6 +61,7 @@ func guard(in extension.Member, k *containment, r *resyncing) extension.Member {
 	guardIf(in.Caller != nil, &out.Caller, extension.Caller(g))
 	guardIf(in.Timed != nil, &out.Timed, extension.Timed(g))
 	guardIf(in.Forwarder != nil, &out.Forwarder, extension.Forwarder(g))
+	guardIf(in.Server != nil, &out.Server, extension.Server(g))
 	guardIf(in.StateReporter != nil, &out.StateReporter, extension.StateReporter(g))
 	guardIf(in.Saver != nil, &out.Saver, extension.Saver(g))
 	guardIf(in.Explainer != nil, &out.Explainer, extension.Explainer(g))
@@ -163,6 +166,16 @@ func (g *guarded) Deadline() (at time.Time) {
 func (g *guarded) Forwarding(open func() bool) (job forwarding.Job, due bool) {
 	g.knows("Forwarding", func() { job, due = g.in.Forwarder.Forwarding(open) })
 	return job, due && !g.owes
+}
+
+// Service implements extension.Server. While the extension has to work out everything again, what it said last stays in force.
+func (g *guarded) Service() *metaproxy.Service {
+	g.knows("Service", func() { g.service = g.in.Server.Service() })
+	return g.service
+}
+
+func (g *guarded) OnService(s metaproxy.State) {
+	_ = g.does("OnService", func() error { g.in.Server.OnService(s); return nil })
 }
 
 // takes runs a method that takes a message. What is lost is asked for.

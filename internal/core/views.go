@@ -145,6 +145,7 @@ func (v View) switchFacts(f *gate.Facts) {
 	f.ZonesDue, f.ZonesFailed = c.zones.Pending(), c.zones.Failed()
 	f.RulesBusy, f.RuleFaults = c.rules.blocking()
 	f.TablesBusy, f.TableFaults = c.extensions.tablesBlocking(func() bool { return c.open(gate.Prune) })
+	f.ServiceFaults = c.extensions.servicesBlocking()
 	for i, o := range c.dataplane.Failures() {
 		if i < maxRejected {
 			f.Rejected = append(f.Rejected, gate.Rejected{Object: world.NameOf(o.Object), Times: o.Failed})

@@ -16,6 +16,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/forwarding"
 	"github.com/patchbay-sdn/patchbay/internal/iptables"
+	"github.com/patchbay-sdn/patchbay/internal/metaproxy"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/pull"
 	"github.com/patchbay-sdn/patchbay/internal/report"
@@ -145,6 +146,13 @@ type (
 	}
 )
 
+// Serve has a service answer for an extension, given by its place in the list. Begin: the service does not run yet. Every [Served] is its outcome.
+type Serve struct {
+	Extension int
+	Begin     bool
+	Service   *metaproxy.Service
+}
+
 // Other effects.
 type (
 	// Save writes the snapshot.
@@ -176,6 +184,7 @@ func (EndConnections) effect()     {}
 func (WatchDevices) effect()       {}
 func (ReadForwarding) effect()     {}
 func (ChangeForwarding) effect()   {}
+func (Serve) effect()              {}
 func (Save) effect()               {}
 func (Notify) effect()             {}
 
@@ -257,6 +266,8 @@ func (e ReadForwarding) String() string {
 func (e ChangeForwarding) String() string {
 	return "change forwarding tables\n" + strings.Join(e.Changes.Lines(), "\n")
 }
+
+func (e Serve) String() string { return fmt.Sprintf("serve, begin %v: %s", e.Begin, e.Service) }
 
 func (e Save) String() string { return fmt.Sprintf("save at %d ", e.At.UnixNano()) + asJSON(e.Memory) }
 

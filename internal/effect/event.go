@@ -18,6 +18,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/forwarding"
 	"github.com/patchbay-sdn/patchbay/internal/iptables"
+	"github.com/patchbay-sdn/patchbay/internal/metaproxy"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/pull"
@@ -163,6 +164,12 @@ type (
 		Changes   forwarding.Changes
 		Err       error
 	}
+	// Served says how a service is, see [Serve]. With an error the service has ended.
+	Served struct {
+		Extension int
+		State     metaproxy.State
+		Err       error
+	}
 	// Saved is the outcome of [Save].
 	Saved struct{ Err error }
 	// NotifyFailed says that the service manager could not be told, see [Notify].
@@ -222,6 +229,7 @@ func (ConnectionsEnded) event()    {}
 func (DeviceChanged) event()       {}
 func (ForwardingRead) event()      {}
 func (ForwardingChanged) event()   {}
+func (Served) event()              {}
 func (Saved) event()               {}
 func (NotifyFailed) event()        {}
 func (FollowFailed) event()        {}
@@ -261,6 +269,8 @@ func Failure(e Event) error {
 	case ForwardingRead:
 		return e.Err
 	case ForwardingChanged:
+		return e.Err
+	case Served:
 		return e.Err
 	case Saved:
 		return e.Err

@@ -5,7 +5,7 @@
 //
 // An [Extension] has three methods: its name, what follows from a change, and what it wants of an object. What else it does it
 // says by implementing optional interfaces: [PushHandler], [CastHandler], [RowHandler], [PacketHandler], [Bounded], [Recorder], [Resyncer], [Puller],
-// [Caller], [Timed], [Forwarder], [StateReporter], [Saver], [Explainer]. [NewMember] finds them once, by type assertion. A type that wraps an
+// [Caller], [Timed], [Forwarder], [Server], [StateReporter], [Saver], [Explainer]. [NewMember] finds them once, by type assertion. A type that wraps an
 // extension is a [Wrapper], or has to implement those that the wrapped one has.
 //
 // Inputs are messages of neutron-server, rows of the switch's database and changed objects of the world. Outputs are flows, rows
@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/forwarding"
+	"github.com/patchbay-sdn/patchbay/internal/metaproxy"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
@@ -94,7 +95,8 @@ type Puller interface {
 	OnPulled(kind neutron.Kind, asked []string, found []neutron.Primitive) error
 }
 
-// Item is an object of the server; or, if By is set, all objects of the kind that have ID as the value of the field By.
+// Item is an object of the server; or, if By is set, all objects of the kind that have ID as the value of the field By. After the field may come
+// conditions that they meet, too: network_id&device_owner=network:dhcp.
 type Item struct {
 	Kind neutron.Kind
 	ID   string
@@ -143,6 +145,14 @@ type Forwarder interface {
 	Forwarding(open func() bool) (forwarding.Job, bool)
 	// OnForwarding takes the outcome of a job, or that a device has changed. What is still listed is done again, with growing pauses if it fails.
 	OnForwarding(o forwarding.Outcome, now time.Time)
+}
+
+// Server is an extension for which a service of the agent answers: the metadata proxy.
+type Server interface {
+	// Service returns what the service is to be, which does not change any more: another one is another pointer. Nil: none is needed yet.
+	Service() *metaproxy.Service
+	// OnService takes how the service is.
+	OnService(s metaproxy.State)
 }
 
 // StateReporter is an extension that adds to the state report.

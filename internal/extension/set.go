@@ -28,6 +28,7 @@ type Member struct {
 	Caller        Caller
 	Timed         Timed
 	Forwarder     Forwarder
+	Server        Server
 	StateReporter StateReporter
 	Saver         Saver
 	Explainer     Explainer
@@ -58,6 +59,7 @@ func NewMember(e Extension) Member {
 	m.Caller, _ = e.(Caller)
 	m.Timed, _ = e.(Timed)
 	m.Forwarder, _ = e.(Forwarder)
+	m.Server, _ = e.(Server)
 	m.StateReporter, _ = e.(StateReporter)
 	m.Saver, _ = e.(Saver)
 	m.Explainer, _ = e.(Explainer)

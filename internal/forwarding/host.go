@@ -24,9 +24,7 @@ const (
 	// struct ndmsg: family, three bytes of padding, index, state, flags, type.
 	neighLen                           = 12
 	neighIndex, neighState, neighFlags = 4, 8, 10
-	// struct ifinfomsg: family, padding, type, index, flags, change.
-	linkLen   = 16
-	linkIndex = 4
+	linkIndex                          = 4 // of a struct ifinfomsg
 )
 
 // Read reads the tables of devices.
@@ -111,8 +109,8 @@ func (Host) Watch(ctx context.Context, devices []string, changed func(device str
 	defer s.Close()
 	changed("") // what happened before is not told
 	return s.Follow(func(m netlink.Message) {
-		if name := linkName(m); slices.Contains(devices, name) {
-			changed(name)
+		if link, ok := netlink.ParseLink(m); ok && slices.Contains(devices, link.Name) {
+			changed(link.Name)
 		}
 	}, func() { changed("") })
 }
@@ -142,7 +140,7 @@ func indices(devices []string) (map[string]int, error) {
 
 // dumpRequest asks for the table of one device. The kernel takes the index from a struct ifinfomsg.
 func dumpRequest(index int) []byte {
-	b := netlink.Request(unix.RTM_GETNEIGH, unix.NLM_F_REQUEST|unix.NLM_F_DUMP, linkLen)
+	b := netlink.Request(unix.RTM_GETNEIGH, unix.NLM_F_REQUEST|unix.NLM_F_DUMP, netlink.LinkLen)
 	b[netlink.HeaderLen] = unix.AF_BRIDGE
 	binary.NativeEndian.PutUint32(b[netlink.HeaderLen+linkIndex:], uint32(index)) //nolint:gosec // indices are positive
 	return netlink.Finish(b)
@@ -184,17 +182,3 @@ func parseEntry(m netlink.Message, index int) (mac openflow.MAC, ok bool) {
 
 // Unicast returns whether an address is one of a single station.
 func Unicast(mac openflow.MAC) bool { return mac[0]&1 == 0 && mac != openflow.MAC{} }
-
-// linkName returns the name of the device whose link a message is about, or nothing.
-func linkName(m netlink.Message) (name string) {
-	if (m.Kind != unix.RTM_NEWLINK && m.Kind != unix.RTM_DELLINK) || len(m.Payload) < linkLen {
-		return ""
-	}
-	netlink.Attributes(m.Payload[linkLen:], func(kind uint16, value []byte) bool {
-		if kind == unix.IFLA_IFNAME && len(value) > 0 {
-			name = string(value[:len(value)-1]) // without the zero at its end
-		}
-		return true
-	})
-	return name
-}

@@ -21,6 +21,7 @@ type Facts struct {
 	RuleFaults    []string // why iptables rules do not filter as they should, in sentences
 	TablesBusy    bool     // forwarding tables of devices may not be as wanted
 	TableFaults   []string // why they cannot be, in sentences
+	ServiceFaults []string // which services of extensions do not answer, and why, in sentences
 	Rejected      []Rejected
 	Held          []Held
 	HeldBlind     bool // nothing is known of what one of Held wants

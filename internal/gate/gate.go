@@ -120,6 +120,9 @@ func Blockers(f Facts) []Blocker {
 	for _, fault := range f.TableFaults {
 		l.fact(true, "forwarding-fault", InSync, fault)
 	}
+	for _, fault := range f.ServiceFaults {
+		l.fact(true, "service-fault", InSync, fault)
+	}
 	for _, r := range f.Rejected {
 		l.fact(true, "rejected", InSync, fmt.Sprintf("%s was refused %s by the switch and is tried again; see the last errors", r.Object, counted(r.Times, "time")))
 	}

@@ -104,6 +104,8 @@ type Totals struct {
 	Panics       uint64    `json:"panics"`              // that the agent recovered from
 	// Packets that flows of extensions sent to the agent, by extension and by what became of them.
 	Packets map[string]map[string]uint64 `json:"packets,omitempty"`
+	// Requests of VMs to the metadata proxy, by what became of them.
+	Requests map[string]uint64 `json:"metadata_requests,omitempty"`
 	// PluggedOpen are ports that were plugged in without isolation while the agent ran, see os-vif's isolate_vif.
 	PluggedOpen uint64 `json:"ports_plugged_open"`
 	Warnings    uint64 `json:"log_warnings"`

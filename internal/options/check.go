@@ -4,6 +4,8 @@ package options
 
 import (
 	"fmt"
+	"net"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
@@ -153,6 +155,39 @@ func checkExtensions(o *Options) []Problem {
 	} else if loaded("fdb") && len(devices) == 0 {
 		out = append(out, o.at("fdb", "shared_physical_device_mappings", "must be set when the extension fdb is loaded."))
 	}
+	if loaded("metadata_path") {
+		out = append(out, checkMetadata(o)...)
+	}
+	return out
+}
+
+// checkMetadata checks what the extension metadata_path needs.
+func checkMetadata(o *Options) []Problem {
+	var out []Problem
+	m := &o.Metadata
+	if !slices.ContainsFunc(o.OVS.BridgeMappings, func(m Mapping) bool { return m.Physnet == "meta" }) {
+		out = append(out, o.at("ovs", "bridge_mappings", "must have a bridge of physical network meta, such as meta:br-meta, when the extension metadata_path is loaded."))
+	}
+	switch cidr, err := netip.ParsePrefix(m.ProviderCIDR); {
+	case err != nil || !cidr.Addr().Is4():
+		out = append(out, o.at("metadata", "provider_cidr", "must be an IPv4 network such as 240.0.0.0/16."))
+	case cidr.Bits() > 29 || cidr.Bits() < 8:
+		out = append(out, o.at("metadata", "provider_cidr", "must have a prefix of 8 to 29 bits: every port of an instance on this host gets an address of it."))
+	case cidr.Overlaps(netip.MustParsePrefix("169.254.169.254/32")):
+		out = append(out, o.at("metadata", "provider_cidr", "must not have 169.254.169.254, which instances ask."))
+	}
+	if m.ProviderVLAN < 1 || m.ProviderVLAN > 4094 {
+		out = append(out, o.at("metadata", "provider_vlan_id", "must be 1 to 4094."))
+	}
+	if mac, err := net.ParseMAC(m.ProviderBaseMAC); err != nil || len(mac) != 6 || mac[0]&1 != 0 {
+		out = append(out, o.at("metadata", "provider_base_mac", "must be the MAC address of a station, such as fa:16:ee:00:00:00."))
+	}
+	if m.HostProxyPort == 0 {
+		out = append(out, o.at("metadata", "host_proxy_listen_port", "must be a port."))
+	}
+	if (m.NovaClientCert == "") != (m.NovaClientPrivKey == "") {
+		out = append(out, o.at("metadata", "nova_client_cert", "and nova_client_priv_key are set together or not at all."))
+	}
 	return out
 }
 
@@ -197,6 +232,9 @@ func (o *Options) adviseExtensions() []Problem {
 	var out []Problem
 	if slices.Contains(o.Agent.Extensions, "log") && (o.SecurityGroup.Driver() != FirewallOpenVSwitch || !o.SecurityGroup.Enabled) {
 		out = append(out, o.at("agent", "extensions", "names log, which logs nothing here: it needs [securitygroup] firewall_driver = openvswitch and enable_security_group = true."))
+	}
+	if slices.Contains(o.Agent.Extensions, "metadata_path") && o.Metadata.SharedSecret.Reveal() == "" {
+		out = append(out, o.at("metadata", "metadata_proxy_shared_secret", "is empty: whoever reaches Nova's metadata service can ask for any instance."))
 	}
 	if o.Patchbay.UnknownExtensions != ignoreUnknown {
 		return out // they stop it

@@ -18,7 +18,7 @@ func extensionRows() []row {
 		return row{Option: config.Option{Group: "network_log", Name: name, Type: t, Default: def, Help: help}, field: field}
 	}
 	metadata := func(name string, t config.Type, def any, help string, field func(*Options) any) row {
-		return since("26 and later", of("metadata_path", "metadata", name, t, def, help, field))
+		return since("26 and later", row{Option: config.Option{Group: "metadata", Name: name, Type: t, Default: def, Help: "with the extension metadata_path: " + help}, field: field})
 	}
 	secret := metadata("metadata_proxy_shared_secret", text, "", "secret shared with Nova", func(o *Options) any { return &o.Metadata.SharedSecret })
 	secret.Secret = true

@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/agent"
+	"github.com/patchbay-sdn/patchbay/internal/metaproxy"
 	"github.com/patchbay-sdn/patchbay/internal/observe"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/world"
@@ -46,6 +47,8 @@ type Input struct {
 	Dial func(ctx context.Context, bridge string) (Dumper, error)
 	// Open makes the broker's client. Nil: no server is asked, as if none answered.
 	Open func(onEvent func(messaging.Event)) (agent.Broker, error)
+	// Look reads a network device of the host, for an extension that has one.
+	Look func(ctx context.Context, device string) (metaproxy.Link, error)
 }
 
 // Database is what is used of *ovsdb.Client.
@@ -79,6 +82,8 @@ type Plan struct {
 	Flushed []string `json:"flushed_bridges,omitempty"`
 	// Rules are the lines for ipset restore, iptables-restore and ip6tables-restore.
 	Rules []string `json:"iptables,omitempty"`
+	// Device is what the device of the metadata proxy lacks, as commands.
+	Device []string `json:"device,omitempty"`
 	// Forwarding are entries of forwarding tables of devices, as commands.
 	Forwarding []string `json:"forwarding,omitempty"`
 	// Zones of connection tracking that are emptied, because they have a new owner.
@@ -146,7 +151,7 @@ type Compared struct {
 
 // Empty says whether nothing would change.
 func (p *Plan) Empty() bool {
-	return len(p.Rows)+len(p.Flows)+len(p.Meters)+len(p.Flushed)+len(p.Rules)+len(p.Forwarding)+len(p.Zones) == 0
+	return len(p.Rows)+len(p.Flows)+len(p.Meters)+len(p.Flushed)+len(p.Rules)+len(p.Forwarding)+len(p.Device)+len(p.Zones) == 0
 }
 
 // fdbGrace is how long the rehearsed server takes to tell about forwarding entries: it does so before it answers.
@@ -197,6 +202,8 @@ func rehearse(ctx context.Context, in Input) (*Plan, *ovsdb.Rehearsal, *bridges,
 	}
 	tables := &tables{Forwarding: in.Agent.Forwarding}
 	cfg.Forwarding = tables
+	proxy := &service{look: in.Look}
+	cfg.Metadata = proxy
 	cfg.Progress = func(now agent.Progress) {
 		if last = now; now.Complete || p.Offline && now.Idle {
 			stop()
@@ -224,6 +231,9 @@ func rehearse(ctx context.Context, in Input) (*Plan, *ovsdb.Rehearsal, *bridges,
 		p.Missing = append(last.Missing, server.failures()...)
 	}
 	p.Rules, p.Forwarding = rules.lines, tables.lines
+	if p.Device, err = proxy.lines(ctx); err != nil {
+		return nil, nil, nil, err
+	}
 	p.Zones, p.Reported, p.Assumed = zones.sorted(), server.reported(), server.assumed
 	p.Flushed = bridges.flushed()
 	madeUp := map[uint32]string{}

@@ -15,7 +15,7 @@ import (
 var pure = []string{
 	"internal/core", "internal/world", "internal/pull", "internal/report", "internal/pace", "internal/gate", "internal/zones", "internal/dataplane",
 	"internal/delta", "internal/pipeline", "internal/hybrid", "internal/extension", "internal/qos", "internal/trunk", "internal/dvr",
-	"internal/fdb",
+	"internal/fdb", "internal/metadata",
 }
 
 // carriesOut are files of these packages that a runner calls.

@@ -46,6 +46,7 @@ var mayImport = map[string][]string{
 	"internal/world":               {"internal/neutron", "internal/ovsdb"},
 	"internal/pipeline":            {"internal/world", "internal/neutron", "internal/ovsdb", "openflow"},
 	"internal/forwarding":          {"internal/netlink", "openflow"},
+	"internal/metaproxy":           {"internal/netlink", "internal/pace", "openflow"},
 	"internal/pace":                {},
 	"internal/gate":                {},
 	"internal/zones":               {"internal/pace", "internal/conntrack"},
@@ -59,7 +60,10 @@ var mayImport = map[string][]string{
 	"internal/fdb": {
 		"internal/extension", "internal/forwarding", "internal/world", "internal/pipeline", "internal/neutron", "openflow",
 	},
-	"internal/extension": {"internal/forwarding", "internal/world", "internal/pipeline", "internal/neutron", "internal/ovsdb", "openflow"},
+	"internal/metadata": {
+		"internal/extension", "internal/metaproxy", "internal/world", "internal/pipeline", "internal/neutron", "internal/ovsdb", "openflow",
+	},
+	"internal/extension": {"internal/forwarding", "internal/metaproxy", "internal/world", "internal/pipeline", "internal/neutron", "internal/ovsdb", "openflow"},
 	"internal/extension/extensiontest": {
 		"internal/extension", "internal/script", "internal/world", "internal/pipeline", "internal/neutron", "internal/ovsdb", "internal/forwarding", "openflow",
 	},
@@ -74,20 +78,20 @@ var mayImport = map[string][]string{
 	"internal/repo":  {},
 	"internal/effect": {
 		"openflow", "oslo/messaging", "internal/neutron", "internal/ovsdb", "internal/world", "internal/delta", "internal/dataplane", "internal/pull",
-		"internal/report", "internal/zones", "internal/extension", "internal/iptables", "internal/forwarding",
+		"internal/report", "internal/zones", "internal/extension", "internal/iptables", "internal/forwarding", "internal/metaproxy",
 	},
 	"internal/core": {
 		"openflow", "oslo/messaging", "internal/effect", "internal/neutron", "internal/ovsdb", "internal/conntrack", "internal/world", "internal/pipeline",
 		"internal/delta", "internal/dataplane", "internal/gate", "internal/pace", "internal/pull", "internal/report", "internal/zones", "internal/inspect",
-		"internal/extension", "internal/hybrid", "internal/iptables", "internal/forwarding",
+		"internal/extension", "internal/hybrid", "internal/iptables", "internal/forwarding", "internal/metaproxy",
 	},
 	"internal/tape": {
 		"openflow", "oslo/messaging", "internal/core", "internal/effect", "internal/neutron", "internal/ovsdb", "internal/conntrack", "internal/world", "internal/pipeline",
-		"internal/dataplane", "internal/pull", "internal/report", "internal/zones", "internal/extension", "internal/iptables", "internal/forwarding",
+		"internal/dataplane", "internal/pull", "internal/report", "internal/zones", "internal/extension", "internal/iptables", "internal/forwarding", "internal/metaproxy",
 	},
 	"internal/runner": {
 		"openflow", "oslo/messaging", "internal/effect", "internal/neutron", "internal/observe", "internal/conntrack", "internal/world", "internal/dataplane",
-		"internal/pull", "internal/zones", "internal/snapshot", "internal/iptables", "internal/extension", "internal/pace", "internal/forwarding",
+		"internal/pull", "internal/zones", "internal/snapshot", "internal/iptables", "internal/extension", "internal/pace", "internal/forwarding", "internal/metaproxy",
 	},
 	"internal/agent": {
 		"openflow", "oslo", "internal/options", "internal/effect", "internal/core", "internal/tape", "internal/runner", "internal/neutron", "internal/ovsdb", "internal/observe",
@@ -95,7 +99,7 @@ var mayImport = map[string][]string{
 	},
 	"internal/plan": {
 		"openflow", "oslo/messaging", "internal/agent", "internal/neutron", "internal/ovsdb", "internal/observe", "internal/world",
-		"internal/conntrack", "internal/iptables", "internal/forwarding",
+		"internal/conntrack", "internal/iptables", "internal/forwarding", "internal/metaproxy",
 	},
 	"lab":          {"lab"},
 	"lab/release":  {},

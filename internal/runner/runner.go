@@ -67,6 +67,8 @@ type Config struct {
 	Rules     Rules             // nil when iptables filters nothing
 	// Forwarding reads and changes forwarding tables of devices; nil when no extension has any.
 	Forwarding Forwarding
+	// Metadata is the metadata proxy; nil when no extension has one.
+	Metadata Metadata
 	// Records writes lines of extensions' logs, and may take its time. Lost is how many could not be kept before these. Nil: they are dropped.
 	Records  func(lines effect.WriteRecords, lost uint64)
 	Snapshot string // the file
@@ -107,6 +109,8 @@ func (r *Runner) Start(ctx context.Context, effects []effect.Effect) {
 			}
 		case effect.WriteRecords:
 			r.record(e)
+		case effect.Serve:
+			r.serve(ctx, e)
 		case effect.Dial:
 			links := r.cfg.Link(ctx, e.Bridge)
 			r.work.Go(func() {

@@ -12,6 +12,7 @@ import (
 	"maps"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/effect"
@@ -149,7 +150,14 @@ func (r *Runner) ask(ctx context.Context, versions neutron.Versions, b pull.Batc
 	if b.Owner == pull.Filters && b.Kind == neutron.KindPort {
 		by = "security_group_ids"
 	}
-	objects, err := r.server.BulkPull(ctx, versions, b.Kind, map[string]any{by: b.IDs})
+	by, conditions, _ := strings.Cut(by, "&")
+	filter := map[string]any{by: b.IDs}
+	for condition := range strings.SplitSeq(conditions, "&") {
+		if field, value, ok := strings.Cut(condition, "="); ok {
+			filter[field] = []string{value}
+		}
+	}
+	objects, err := r.server.BulkPull(ctx, versions, b.Kind, filter)
 	switch {
 	case err != nil:
 	case b.Owner == pull.Ports:

@@ -13,6 +13,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/effect"
 	"github.com/patchbay-sdn/patchbay/internal/forwarding"
 	"github.com/patchbay-sdn/patchbay/internal/iptables"
+	"github.com/patchbay-sdn/patchbay/internal/metaproxy"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/report"
@@ -163,6 +164,9 @@ func ofPeers(d *document, err error) (effect.Event, error) {
 	case kindForwardingRead:
 		r, bad := of[forwardingDoc](d)
 		return effect.ForwardingRead{Extension: d.N, Devices: r.Devices, Tables: r.Tables, Err: err}, bad
+	case kindServed:
+		s, bad := of[metaproxy.State](d)
+		return effect.Served{Extension: d.N, State: s, Err: err}, bad
 	case kindForwarding:
 		c, bad := of[forwarding.Changes](d)
 		return effect.ForwardingChanged{Extension: d.N, Changes: c, Err: err}, bad

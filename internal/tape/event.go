@@ -140,6 +140,7 @@ const (
 	kindDevice         = "device changed"
 	kindForwardingRead = "forwarding read"
 	kindForwarding     = "forwarding changed"
+	kindServed         = "service"
 	kindSaved          = "snapshot written"
 	kindNotifyFailed   = "notify failed"
 	kindFollowFailed   = "follow failed"
@@ -297,6 +298,8 @@ func (c *encoder) outcome(e effect.Event) (d document, of any) {
 		d.Kind, d.N, of = kindForwardingRead, e.Extension, forwardingDoc{e.Devices, e.Tables}
 	case effect.ForwardingChanged:
 		d.Kind, d.N, of = kindForwarding, e.Extension, e.Changes
+	case effect.Served:
+		d.Kind, d.N, of = kindServed, e.Extension, e.State
 	case effect.Saved:
 		d.Kind = kindSaved
 	}

@@ -19,9 +19,13 @@
 //	restart without 1           the same, and port 1 was unplugged while no agent ran
 //	device eth0 MAC…            a network device, with these addresses in its forwarding table
 //	nodevice eth0               it is gone
+//	bridge br-meta              the bridge of physical network meta
+//	row tap1 provider_ip=1.2.3.4   other_config of the row of a port, before an agent has seen it or after
 //	unsynced, synced            not everything is known that could want an entry of such a table, or it is again
 //	$ flows                     what the extensions add to the flows of the core: object, reason and flow
 //	$ forwarding                changes of forwarding tables since this was last asked, as commands
+//	$ service                   what the service is to be
+//	$ row tap1                  other_config of the row of a port
 //	$ explain 1                 what the extensions say about port 1
 package extensiontest
 
@@ -82,7 +86,7 @@ func newHost(t *testing.T, makers []extension.New) *host {
 
 // start makes an agent over rows. Load gives it what an earlier one saved.
 func (h *host) start(rows *ovsdb.Batch, load func()) {
-	h.w = world.New(world.Config{Host: hostname, IntegrationBridge: bridge, Physical: map[string]string{"physnet1": "br-ex", "physnet2": "br-two"}, Filter: h.filter, FilterTables: h.filter})
+	h.w = world.New(world.Config{Host: hostname, IntegrationBridge: bridge, Physical: map[string]string{"physnet1": "br-ex", "physnet2": "br-two", "meta": "br-meta"}, Filter: h.filter, FilterTables: h.filter})
 	h.set = extension.Make(h.w, h.makers)
 	h.wants, h.adds = map[world.Object]pipeline.Want{}, map[world.Object][]pipeline.Flow{}
 	load()
@@ -130,6 +134,13 @@ func (h *host) Tell(words []string) {
 	case "firewall":
 		h.filter = true
 		h.start(ovsdb.Whole(h.w.View), func() {})
+	case "bridge":
+		h.commit(func(tx *ovsdb.Tx) { tx.EnsureBridge(ovsdb.BridgeSpec{Name: words[1]}) })
+	case "row":
+		k, v, _ := strings.Cut(words[2], "=")
+		h.commit(func(tx *ovsdb.Tx) {
+			tx.EnsurePort(ovsdb.PortSpec{Bridge: bridge, Name: words[1], OtherConfig: map[string]string{k: v}})
+		})
 	case "resync":
 		h.set.Resync()
 	case "restart":
@@ -165,6 +176,21 @@ func (h *host) Ask(words []string) []string {
 		return out
 	case "forwarding":
 		return h.devices.takeLines()
+	case "service":
+		var out []string
+		for _, m := range h.set {
+			if m.Server != nil {
+				out = append(out, strings.Split(m.Server.Service().String(), "\n")...)
+			}
+		}
+		return out
+	case "row":
+		var out []string
+		p := h.w.View.PortByName(words[1])
+		for _, k := range slices.Sorted(maps.Keys(p.OtherConfig)) {
+			out = append(out, k+"="+p.OtherConfig[k])
+		}
+		return out
 	case "explain":
 		return h.set.Explain(world.PortObject(words[1]))
 	}
@@ -259,10 +285,12 @@ func (h *host) found(item extension.Item) []neutron.Primitive {
 		return nil
 	}
 	var out []neutron.Primitive
+	by, conditions, _ := strings.Cut(item.By, "&")
+	field, value, limited := strings.Cut(conditions, "=")
 	for _, k := range slices.SortedFunc(maps.Keys(h.objects), func(a, b extension.Item) int { return strings.Compare(a.ID, b.ID) }) {
 		var fields map[string]any
 		h.check(json.Unmarshal(h.objects[k].Data, &fields))
-		if k.Kind == item.Kind && fields[item.By] == item.ID {
+		if k.Kind == item.Kind && fields[by] == item.ID && (!limited || fields[field] == value) {
 			out = append(out, h.objects[k])
 		}
 	}
