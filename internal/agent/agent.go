@@ -325,7 +325,7 @@ func (a *Agent) takePushes() {
 		e := effect.Message{Message: m}
 		a.core.Take(now, e)
 		if a.cfg.Tape != nil {
-			a.cfg.Tape.Put(tape.Took(now, e))
+			a.cfg.Tape.Put(tape.Took(now, e, a.core.Passed()))
 		}
 	}
 	rest := pushRest
