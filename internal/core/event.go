@@ -17,13 +17,16 @@ import (
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
 
-// Take takes events whose consequences wait for the next Step: of a flood of messages as many are taken as there is time for.
-func (c *Core) Take(now time.Time, events ...effect.Event) {
+// Take takes events whose consequences wait for the next Step: of a flood of messages as many are taken as there is time for. It returns the last event, if
+// that was a push about one port with which this host has nothing to do. The core remembers of it what [world.Stranger] tells, and decides the same when it
+// is told nothing else.
+func (c *Core) Take(now time.Time, events ...effect.Event) (passed *neutron.Push) {
 	c.begin(now)
 	c.world.Time = now
 	for _, e := range events {
 		c.receive(e)
 	}
+	return c.seen.passed
 }
 
 // receive takes one event. Should that fail, what it leaves undone is done in another way, and the next event is taken.
@@ -273,7 +276,3 @@ func (c *Core) message(m *messaging.Message) {
 		c.seen.passed = push
 	}
 }
-
-// Passed returns the last event, if it was a push about one port with which this host has nothing to do. The core remembers of it what
-// [world.Stranger] tells, and decides the same when it is told nothing else.
-func (c *Core) Passed() *neutron.Push { return c.seen.passed }

@@ -32,7 +32,7 @@ type seen struct {
 	totals  inspect.Totals
 
 	unverified bool          // the broker may be anybody
-	passed     *neutron.Push // see Passed
+	passed     *neutron.Push // see Core.Take
 	warned     string        // the version of the switch whose holes are in the log
 }
 

@@ -121,7 +121,7 @@ type Input struct {
 	effects effect.Effects
 }
 
-// Took returns the input of [core.Core.Take]. Passed is what [core.Core.Passed] returns after it: of such a push only what the core remembers is written.
+// Took returns the input of [core.Core.Take]. Passed is what that returns: of such a push only what the core remembers is written.
 func Took(now time.Time, e effect.Event, passed *neutron.Push) Input {
 	return Input{now: now, events: []effect.Event{e}, passed: passed}
 }

@@ -176,8 +176,7 @@ func storm(name, flags, text string) item {
 		name: "storm-" + name, section: "Speed", command: "make --no-print-directory fleet N=1000 STORM=" + name + " FLEETFLAGS='--settle 10m " + flags + "'",
 		paths: []string{"product", "cloud"}, servers: true, short: "broker, server and all agents with their switches share the machine's cores",
 		claims: []claim{
-			{text: text + ": wrong flows in the end", wanted: "0", show: "{wrong} of {flows}; all in sync {after} after its end"},
-			{text: "calls of the storm; what has grown", wanted: "nothing", show: "{each} an agent, at most {most} in a second; {grown}"},
+			{text: text + ": wrong flows in the end, what has grown", wanted: "0, nothing", show: "{wrong} of {flows}, {grown}; all in sync {after} after its end; {each} calls an agent, at most {most} in a second"},
 		},
 		figures: []figure{
 			{name: "wrong", pattern: `: (\d+) wrong flows on`, want: "= 0"},
