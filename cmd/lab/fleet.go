@@ -27,8 +27,8 @@ client, each over an Open vSwitch in memory. Measure them at rest, change ports 
 and compare the flows of all switches with those of fresh agents that ask for what is there in the end. Wrong flows end in exit status 1.
 
 Events are plug, delete, move (of ports), rule (of groups), agent (crashes, is back after 3 s), switch (loses its flows), server (answers nobody
-for 3 s) and broker (kill -9). Storms are broker (kill -9), restart (of all agents), server (answers nobody for 75 s, with changes) and group (one that
-all hosts have, changed 100 times). The same --seed draws the same changes of the same hosts; when they meet what, the machine decides.`,
+for 3 s) and broker (kill -9). Storms are broker (kill -9), restart (of all agents), server (answers nobody for --away, with changes), group (one that
+all hosts have, changed 100 times) and boots (at the highest rate that is carried for --boots, then at twice that). What agents hold more of after a storm than before ends in exit status 1, too. The same --seed draws the same changes of the same hosts; when they meet what, the machine decides.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			out := cmd.OutOrStdout()
@@ -45,10 +45,7 @@ all hosts have, changed 100 times). The same --seed draws the same changes of th
 			} else {
 				err = errors.Join(err, result.Write(out))
 			}
-			if err == nil && result.Flows.Wrong > 0 {
-				err = fmt.Errorf("%d wrong flows on %d hosts", result.Flows.Wrong, result.Flows.Where)
-			}
-			return err
+			return errors.Join(err, result.Faults())
 		},
 	}
 	f := cmd.Flags()
@@ -64,6 +61,8 @@ all hosts have, changed 100 times). The same --seed draws the same changes of th
 	f.Uint64Var(&cfg.Seed, "seed", 1, "what the changes are drawn from")
 	f.StringSliceVar(&cfg.Events, "events", fleet.DefaultEvents(), "kinds of changes")
 	f.StringSliceVar(&cfg.Storms, "storms", nil, "storms after the changes")
+	f.DurationVar(&cfg.Away, "away", 75*time.Second, "how long the server of the storm answers nobody")
+	f.DurationVar(&cfg.Boots, "boots", time.Minute, "how long the storm boots at the highest rate that is carried; then it boots at twice that rate for a fifth of the time")
 	f.StringVar(&cfg.Layout, "layout", fleet.Hub, "bindings: hub, or classic with two for each topic")
 	f.StringVar(&cfg.Query, "query", "", "options of the transport URL, of agents and server, such as rabbit_quorum_queue=true")
 	f.StringVar(&cfg.Root, "broker-root", "", "root directory of another suite's RabbitMQ, see lab release")

@@ -325,9 +325,9 @@ func (a *Agent) takePushes() {
 			break
 		}
 		e := effect.Message{Message: m}
-		a.core.Take(now, e)
+		passed := a.core.Take(now, e)
 		if a.cfg.Tape != nil {
-			a.cfg.Tape.Put(tape.Took(now, e))
+			a.cfg.Tape.Put(tape.Took(now, e, passed))
 		}
 	}
 	rest := pushRest

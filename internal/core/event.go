@@ -17,17 +17,21 @@ import (
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
 
-// Take takes events whose consequences wait for the next Step: of a flood of messages as many are taken as there is time for.
-func (c *Core) Take(now time.Time, events ...effect.Event) {
+// Take takes events whose consequences wait for the next Step: of a flood of messages as many are taken as there is time for. It returns the last event, if
+// that was a push about one port with which this host has nothing to do. The core remembers of it what [world.Stranger] tells, and decides the same when it
+// is told nothing else.
+func (c *Core) Take(now time.Time, events ...effect.Event) (passed *neutron.Push) {
 	c.begin(now)
 	c.world.Time = now
 	for _, e := range events {
 		c.receive(e)
 	}
+	return c.seen.passed
 }
 
 // receive takes one event. Should that fail, what it leaves undone is done in another way, and the next event is taken.
 func (c *Core) receive(e effect.Event) {
+	c.seen.passed = nil
 	switch e := e.(type) {
 	case effect.SwitchChanged:
 		if !c.contained.contain(culprit{name: "taking rows of the switch"}, func() { c.switchChanged(e.Batch) }) {
@@ -268,4 +272,7 @@ func (c *Core) message(m *messaging.Message) {
 		c.world.Tunnels.FDBChange(d)
 	}
 	c.seen.noteMessage(decoded)
+	if push, ok := decoded.(*neutron.Push); ok && err == nil && c.world.Passed() && len(push.Objects) == 1 && !c.extensions.Takes(push.Kind) {
+		c.seen.passed = push
+	}
 }

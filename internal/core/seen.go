@@ -31,8 +31,9 @@ type seen struct {
 	release string
 	totals  inspect.Totals
 
-	unverified bool   // the broker may be anybody
-	warned     string // the version of the switch whose holes are in the log
+	unverified bool          // the broker may be anybody
+	passed     *neutron.Push // see Core.Take
+	warned     string        // the version of the switch whose holes are in the log
 }
 
 // newSeen returns the figures of an agent that starts, with the upper bounds of the histogram in seconds.

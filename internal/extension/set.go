@@ -106,6 +106,11 @@ func (s Set) Kinds() []neutron.Kind {
 	return slices.Compact(all)
 }
 
+// Takes returns whether an extension takes pushed objects of a kind.
+func (s Set) Takes(k neutron.Kind) bool {
+	return slices.ContainsFunc(s, func(m Member) bool { return m.PushHandler != nil && slices.Contains(m.PushHandler.Kinds(), k) })
+}
+
 // Topics returns the topics of the extensions' own.
 func (s Set) Topics() []string {
 	var all []string

@@ -39,7 +39,7 @@ func message(n int) Input {
 	noise := make([]byte, n/2)
 	_, _ = rand.Read(noise) // it does not fail
 	m := &messaging.Message{Topic: "t", Method: "m", Args: []byte(`{"a":"` + hex.EncodeToString(noise) + `"}`)}
-	return Took(time.Now(), effect.Message{Message: m})
+	return Took(time.Now(), effect.Message{Message: m}, nil)
 }
 
 // record makes a recorder, and returns what it logs.

@@ -117,11 +117,14 @@ type Input struct {
 	now     time.Time
 	events  []effect.Event
 	step    bool
+	passed  *neutron.Push // what the one event is, if it is that
 	effects effect.Effects
 }
 
-// Took returns the input of [core.Core.Take].
-func Took(now time.Time, e effect.Event) Input { return Input{now: now, events: []effect.Event{e}} }
+// Took returns the input of [core.Core.Take]. Passed is what that returns: of such a push only what the core remembers is written.
+func Took(now time.Time, e effect.Event, passed *neutron.Push) Input {
+	return Input{now: now, events: []effect.Event{e}, passed: passed}
+}
 
 // Stepped returns the input of [core.Core.Step], and what it led to. Effects that change when they are carried out are copied: it has to be called
 // before.
@@ -141,7 +144,7 @@ func Stepped(now time.Time, events []effect.Event, out effect.Effects) Input {
 			out.Do[i] = effect.Apply{Round: &round}
 		}
 	}
-	return Input{now, events, true, out}
+	return Input{now: now, events: events, step: true, effects: out}
 }
 
 // textOf prints effects. Times are those since the step: the time of day jumps when somebody sets the clock.
@@ -165,6 +168,7 @@ type Writer struct {
 	to    io.Writer
 	began time.Time
 	enc   encoder
+	short []byte // room for a line of a passed push
 }
 
 // NewWriter writes the header, and returns a writer of what follows.
@@ -176,6 +180,11 @@ func NewWriter(to io.Writer, h Header) (*Writer, error) {
 // Write writes an input.
 func (w *Writer) Write(in Input) error {
 	l := line{At: in.now.Sub(w.began), Take: !in.step}
+	if in.passed != nil {
+		if w.short = passed(w.short[:0], l.At, in.events[0].(effect.Message), in.passed); len(w.short) > 0 {
+			return w.write(w.short)
+		}
+	}
 	for _, e := range in.events {
 		d, err := w.enc.document(e)
 		if err != nil {
@@ -196,10 +205,14 @@ func (w *Writer) End(now time.Time, why string) error {
 
 func (w *Writer) put(v any) error {
 	text, err := marshal(v)
-	if err == nil {
-		_, err = w.to.Write(append(text, '\n'))
-	}
 	if err != nil {
+		return fmt.Errorf("writing the tape: %w", err)
+	}
+	return w.write(append(text, '\n'))
+}
+
+func (w *Writer) write(line []byte) error {
+	if _, err := w.to.Write(line); err != nil {
 		return fmt.Errorf("writing the tape: %w", err)
 	}
 	return nil

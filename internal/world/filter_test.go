@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
@@ -561,6 +562,62 @@ func TestALatePushDoesNotMakeAMember(t *testing.T) {
 		send(t, w, neutron.KindPort, neutron.Updated, wirePort(id, 8, "10.9.0.1", "other"))
 		if w.Members.byID[id] == nil {
 			t.Errorf("%s is not a member in spite of a new push", id)
+		}
+	}
+}
+
+// A push passes that is about a port with which the host has nothing to do. It does the same as one with nothing but what is remembered of it.
+func TestPassed(t *testing.T) {
+	w, short := wiredWorld(someServer()), wiredWorld(someServer())
+	for i, c := range []struct {
+		event  neutron.Event
+		port   map[string]any
+		passes bool
+	}{
+		{neutron.Updated, wirePort("x", 7, "10.9.0.1", "elsewhere"), true},
+		{neutron.Updated, wirePort("y", 7, "10.9.0.2", "elsewhere"), true},
+		{neutron.Updated, wirePort("x", 4, "10.9.0.1", "other"), false}, // too late to make it a member
+		{neutron.Updated, wirePort("x", 8, "10.9.0.1", "other"), false},
+		{neutron.Updated, wirePort("x", 9, "10.9.0.1", "elsewhere"), false}, // no longer a member
+		{neutron.Updated, wirePort("p1", 9, "10.9.0.1", "g"), false},
+		{neutron.Deleted, map[string]any{"id": "y"}, false},
+	} {
+		push := pushOf(t, neutron.KindPort, c.event, c.port)
+		if err := w.Push(push, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		if w.Passed() != c.passes {
+			t.Errorf("push %d passes: %v", i, w.Passed())
+		}
+		if id, revision, ok := Stranger(push.Objects[0].Data); w.Passed() {
+			if !ok {
+				t.Fatalf("push %d: nothing is remembered", i)
+			}
+			push = pushOf(t, neutron.KindPort, c.event, map[string]any{"id": id, "revision_number": revision})
+		}
+		if err := short.Push(push, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		if short.Passed() != w.Passed() || (short.Members.byID["x"] != nil) != (w.Members.byID["x"] != nil) {
+			t.Errorf("push %d: what is remembered leads to something else", i)
+		}
+	}
+	off := New(Config{IntegrationBridge: "br-int"})
+	if send(t, off, neutron.KindPort, neutron.Updated, wirePort("x", 7, "10.9.0.1", "other")); !off.Passed() {
+		t.Error("without filters a port of another host does not pass")
+	}
+	if send(t, off, neutron.KindNetwork, neutron.Updated, map[string]any{"id": "n"}); off.Passed() {
+		t.Error("a network passes")
+	}
+}
+
+func TestStranger(t *testing.T) {
+	for text, want := range map[string]bool{
+		`{"id":"a","revision_number":5}`: true, `{"x":{"id":"b"},"revision_number":5,"id":"a","y":[`: true, `{"id":"a"}`: false, `{"id":5,"revision_number":5}`: false,
+		`{"id":"a","revision_number":null}`: false, ``: false, `[]`: false,
+	} {
+		if id, revision, ok := Stranger([]byte(text)); ok != want || ok && (id != "a" || revision != 5) {
+			t.Errorf("%s: %q %d %v", text, id, revision, ok)
 		}
 	}
 }

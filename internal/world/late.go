@@ -2,13 +2,19 @@
 
 package world
 
-import "encoding/json"
+import (
+	"errors"
+	"strconv"
+
+	"github.com/patchbay-sdn/patchbay/internal/rawjson"
+)
 
 // strangers remembers the last ports that were heard of and are in no group that matters: an older push about one of them
 // that comes late must not make it a member. Most are never looked at, so they are kept as they came.
 type strangers struct {
 	raw  [lateness][]byte
 	next int
+	kept bool             // see Passed
 	seen map[string]int64 // revisions of those that were looked at
 	old  map[string]int64 // the generation before
 }
@@ -20,6 +26,33 @@ const lateness = 256
 func (s *strangers) keep(data []byte) {
 	s.raw[s.next%lateness] = data
 	s.next++
+	s.kept = true
+}
+
+// errEnough ends the reading of a port, the rest of which is not needed.
+var errEnough = errors.New("enough")
+
+// Stranger returns what is remembered of a pushed port with which this host has nothing to do.
+func Stranger(data []byte) (id string, revision int64, ok bool) {
+	found := 0
+	_, err := rawjson.Members(data, func(key, rest []byte) (int, error) {
+		n, err := rawjson.Skip(rest)
+		switch {
+		case err != nil:
+			return 0, err
+		case string(key) == "id":
+			id, err = rawjson.String(rest[:n])
+		case string(key) == "revision_number":
+			revision, err = strconv.ParseInt(string(rest[:n]), 10, 64)
+		default:
+			return n, nil
+		}
+		if found++; err == nil && found == 2 {
+			err = errEnough
+		}
+		return n, err
+	})
+	return id, revision, errors.Is(err, errEnough)
 }
 
 func (s *strangers) note(id string, revision int64) {
@@ -37,12 +70,8 @@ func (s *strangers) revision(id string) int64 {
 		if s.next < lateness {
 			data = &s.raw[i]
 		}
-		var m struct {
-			ID       string `json:"id"`
-			Revision int64  `json:"revision_number"`
-		}
-		if *data != nil && json.Unmarshal(*data, &m) == nil {
-			s.note(m.ID, m.Revision)
+		if id, revision, ok := Stranger(*data); ok {
+			s.note(id, revision)
 		}
 		*data = nil
 	}

@@ -15,7 +15,7 @@ import (
 // Push takes a push about objects. Most are about ports of other hosts and are dropped after a look at their ids. Each object counts
 // alone: one that cannot be read holds up no other, and what is known here of it stays in force and is asked for again.
 func (w *World) Push(push *neutron.Push, now time.Time) error {
-	w.concerned = w.concerned[:0]
+	w.concerned, w.Members.strangers.kept = w.concerned[:0], false
 	var errs []error
 	for _, o := range push.Objects {
 		var err error
@@ -67,6 +67,7 @@ func (w *World) pushPort(o neutron.Primitive, event neutron.Event, now time.Time
 		}
 		w.Members.pushed(d.ID, before)
 	case !w.Config.Filter:
+		w.Members.strangers.kept = true // not even that
 	case concern == aMember, w.Members.passed != nil:
 		m := &neutron.Member{}
 		if err := o.Decode(neutron.KindPort, m); err != nil {

@@ -82,3 +82,7 @@ func (s *Segment) Endpoints() []netip.Addr { return s.fdb.endpoints() }
 // Concerned lists the objects of the last push that have to do with this host; the others were dropped. The slice is good
 // until the next push.
 func (w *common) Concerned() []string { return w.concerned }
+
+// Passed returns whether an object of the last push was a port with which this host has nothing to do. What [Stranger] tells is all that is
+// remembered of it.
+func (w *World) Passed() bool { return w.Members.strangers.kept }

@@ -121,14 +121,18 @@ func (f *Fleet) leave(h *host) *vm {
 	if len(h.vms) < 2 {
 		return nil
 	}
-	i := f.rnd.IntN(len(h.vms))
-	v := h.vms[i]
-	h.vms = slices.Delete(h.vms, i, i+1)
+	v := h.vms[f.rnd.IntN(len(h.vms))]
+	f.unplug(h, v)
+	return v
+}
+
+// unplug unplugs a VM.
+func (f *Fleet) unplug(h *host, v *vm) {
+	h.vms = slices.DeleteFunc(h.vms, func(other *vm) bool { return other == v })
 	field := fmt.Sprintf("in_port=%d", v.ofport)
 	h.overtaken(field)
 	h.watch(watch{kind: "unplug", since: time.Now(), field: field, gone: true, times: f.times})
 	h.unplug(v)
-	return v
 }
 
 // delete unplugs a VM and deletes its port.
@@ -137,6 +141,11 @@ func (f *Fleet) delete(ctx context.Context, h *host) error {
 	if v == nil {
 		return f.plug(ctx, h)
 	}
+	return f.forget(ctx, h, v)
+}
+
+// forget deletes the port of a VM that was unplugged.
+func (f *Fleet) forget(ctx context.Context, h *host, v *vm) error {
 	field := "nw_src=" + v.ip.String()
 	delete(h.of.used, v.ip)
 	for _, other := range h.of.hosts {

@@ -37,12 +37,14 @@ type Config struct {
 	For       time.Duration
 	Idle      time.Duration // how long the agents are measured at rest
 	Seed      uint64
-	Events    []string // kinds of changes; DefaultEvents
-	Storms    []string // one after the other, after the changes
-	Layout    string   // Hub
-	Query     string   // of the transport URL, such as rabbit_stream_fanout=true
-	Dir       string   // of the broker; a temporary one that is removed afterwards
-	Root      string   // of another suite's RabbitMQ, see package release
+	Events    []string      // kinds of changes; DefaultEvents
+	Storms    []string      // one after the other, after the changes
+	Away      time.Duration // of the server, in its storm; 75 s
+	Boots     time.Duration // at the highest rate, in the storm of them; then a fifth of it at twice the rate; a minute
+	Layout    string        // Hub
+	Query     string        // of the transport URL, such as rabbit_stream_fanout=true
+	Dir       string        // of the broker; a temporary one that is removed afterwards
+	Root      string        // of another suite's RabbitMQ, see package release
 	Settle    time.Duration
 	Profile   string // directory for profiles of Go's pprof; none without
 	// Progress is told how far the run is, every second and at the end of each part.
@@ -74,8 +76,10 @@ func (c *Config) fill() error {
 			*to = v
 		}
 	}
-	if c.Settle == 0 {
-		c.Settle = 3 * time.Minute
+	for to, v := range map[*time.Duration]time.Duration{&c.Settle: 3 * time.Minute, &c.Away: 75 * time.Second, &c.Boots: time.Minute} {
+		if *to == 0 {
+			*to = v
+		}
 	}
 	if c.Network == "" {
 		c.Network = vxlan
@@ -118,26 +122,40 @@ func (c *Config) fill() error {
 type counts struct {
 	calls, failed, deliveries, warnings, errors atomic.Int64
 
-	mu sync.Mutex
-	by map[string]int // calls of each method
+	mu       sync.Mutex
+	by, fail map[string]int // calls of each method, and those that failed
 }
 
-// called counts a call.
-func (c *counts) called(method string) {
-	c.calls.Add(1)
+// called counts a call that is over.
+func (c *counts) called(method string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.by == nil {
-		c.by = map[string]int{}
+		c.by, c.fail = map[string]int{}, map[string]int{}
 	}
 	c.by[method]++
+	if err != nil {
+		c.failed.Add(1)
+		c.fail[method]++
+	}
 }
 
-// methods are the calls of each method so far.
-func (c *counts) methods() map[string]int {
+// methods are the calls of each method so far, and those that failed.
+func (c *counts) methods() (all, failed map[string]int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return maps.Clone(c.by)
+	return maps.Clone(c.by), maps.Clone(c.fail)
+}
+
+// more is what was counted since an earlier count.
+func more(now, before map[string]int) map[string]int {
+	out := map[string]int{}
+	for name, n := range now {
+		if n > before[name] {
+			out[name] = n - before[name]
+		}
+	}
+	return out
 }
 
 // project has a network, and hosts with ports in it.

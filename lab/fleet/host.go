@@ -171,11 +171,9 @@ type client struct {
 
 // Call implements agent.Broker.
 func (c *client) Call(ctx context.Context, t messaging.Target, method string, args, result any) error {
-	c.counts.called(method)
+	c.counts.calls.Add(1)
 	err := c.Client.Call(ctx, t, method, args, result)
-	if err != nil {
-		c.counts.failed.Add(1)
-	}
+	c.counts.called(method, err)
 	return err
 }
 

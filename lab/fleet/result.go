@@ -3,6 +3,7 @@
 package fleet
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -91,18 +92,36 @@ type Changes struct {
 // Storm is how one went.
 type Storm struct {
 	Cost
-	Name    string  `json:"name"`
-	What    string  `json:"what"`
-	InSync  float64 `json:"all_in_sync_after_seconds"`
-	Busiest int64   `json:"most_calls_in_a_second"`
-	Peak    int64   `json:"broker_bytes_highest"`
-	Heap    int64   `json:"heap_and_stack_bytes_per_agent"`
-	Depth   Depth   `json:"queues"`
+	Name    string   `json:"name"`
+	What    string   `json:"what"`
+	Lasted  float64  `json:"lasted_seconds"`
+	InSync  float64  `json:"all_in_sync_after_seconds"` // since the storm began
+	Busiest int64    `json:"most_calls_in_a_second"`
+	Peak    int64    `json:"broker_bytes_highest"`
+	Before  Held     `json:"before"`
+	After   Held     `json:"after"`
+	Grown   []string `json:"grown,omitempty"`
+	Boots   *Boots   `json:"boots,omitempty"`
+	// Methods are the calls of each method, Failed those that failed.
+	Methods map[string]int `json:"calls_by_method"`
+	Failed  map[string]int `json:"failed_calls_by_method"`
+	// Series has a row for each second, counted from the beginning of the storm until all agents were in sync.
+	Series []Second `json:"series"`
+}
+
+// Held is what agents and broker hold when all is quiet.
+type Held struct {
+	Heap        int64   `json:"heap_and_stack_bytes_per_agent"`
+	Resident    int64   `json:"resident_bytes_per_agent"`
+	Goroutines  float64 `json:"goroutines_per_agent"`
+	BrokerBytes int64   `json:"broker_bytes"`
+	Depth       Depth   `json:"queues"`
 }
 
 // Depth is what waits in the broker's queues.
 type Depth struct {
 	Queues   int `json:"count"`
+	Consumed int `json:"consumed"`
 	Messages int `json:"messages"`
 	Longest  int `json:"longest"`
 }
@@ -177,8 +196,7 @@ func (r *Result) Write(w io.Writer) error {
 		row("  queues", "%d with %d messages, the longest has %d", c.Depth.Queues, c.Depth.Messages, c.Depth.Longest)
 	}
 	for _, s := range r.Storms {
-		row("storm: "+s.Name, "all in sync after %.1f s; %s", s.InSync, s.What)
-		row("  cost", "%s; most calls in a second %d; broker %.0f MiB at most", s.Cost, s.Busiest, mib(s.Peak))
+		s.write(row, r.Agents)
 	}
 	row("flows", "%d on %d hosts compared with a fresh start in %.0f s: %d wrong flows on %d hosts", r.Flows.Flows, r.Flows.Hosts, r.Flows.Seconds, r.Flows.Wrong, r.Flows.Where)
 	for _, line := range r.Flows.Samples {
@@ -186,6 +204,56 @@ func (r *Result) Write(w io.Writer) error {
 	}
 	row("run", "%.0f s", r.Seconds)
 	return t.Flush()
+}
+
+// Faults are what must not be after a run: wrong flows, and what grew in a storm.
+func (r *Result) Faults() error {
+	var errs []error
+	if r.Flows.Wrong > 0 {
+		errs = append(errs, fmt.Errorf("%d wrong flows on %d hosts", r.Flows.Wrong, r.Flows.Where))
+	}
+	for _, s := range r.Storms {
+		for _, what := range s.Grown {
+			errs = append(errs, fmt.Errorf("storm %s: grown: %s", s.Name, what))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// write prints how a storm went.
+func (s *Storm) write(row func(what, format string, args ...any), agents int) {
+	row("storm: "+s.Name, "all in sync after %.1f s, %.1f s after its end; %s", s.InSync, max(0, s.InSync-s.Lasted), s.What)
+	row("  cost", "%s", s.Cost)
+	row("  calls", "%d, %.1f an agent, at most %d in a second: %s", s.Calls, float64(s.Calls)/float64(agents), s.Busiest, sparkline(s.Series))
+	if s.Boots != nil {
+		for _, p := range s.Boots.Phases {
+			row("  "+p.Name, "%.2f boots a second for %.0f s; to ACTIVE %s; %d not ACTIVE and %d messages waiting at the end; broker %.2f cores", p.Rate, p.Seconds, p.ToActive, p.Waiting, p.Depth.Messages,
+				p.BrokerSeconds/p.Cost.Seconds)
+		}
+	}
+	row("  broker", "%.0f MiB before, %.0f at most, %.0f after; %d queues with a consumer before, %d after, %d of nobody", mib(s.Before.BrokerBytes), mib(s.Peak), mib(s.After.BrokerBytes),
+		s.Before.Depth.Consumed, s.After.Depth.Consumed, s.After.Depth.Queues-s.After.Depth.Consumed)
+	row("  agent with switch", "%.2f MiB of heap and stacks before, %.2f after; %.1f goroutines before, %.1f after", mib(s.Before.Heap), mib(s.After.Heap), s.Before.Goroutines, s.After.Goroutines)
+	what := "nothing"
+	if len(s.Grown) > 0 {
+		what = strings.Join(s.Grown, ", ")
+	}
+	row("  grown", "%s", what)
+}
+
+// sparkline draws the calls of each second, at most 60 of them; of a longer time each stroke is the most of several seconds.
+func sparkline(series []Second) string {
+	const strokes, width = "▁▂▃▄▅▆▇█", 60
+	most, each := busiest(series), max(1, (len(series)+width-1)/width)
+	var b strings.Builder
+	for part := range slices.Chunk(series, each) {
+		level := 0
+		if most > 0 {
+			level = int(busiest(part) * 7 / most)
+		}
+		b.WriteRune([]rune(strokes)[level])
+	}
+	return b.String()
 }
 
 func firstLine(text string) string {

@@ -34,7 +34,7 @@ func (f *Fleet) start(ctx context.Context, r *Result) (string, error) {
 	s.BrokerBytes = (now.brokerBytes - before.brokerBytes) / int64(f.cfg.Agents)
 	heapNow, residentNow := memory()
 	s.HeapPerAgent, s.ResidentPerAgent = (heapNow-heap)/int64(f.cfg.Agents), (residentNow-resident)/int64(f.cfg.Agents)
-	s.Methods = f.counts.methods()
+	s.Methods, _ = f.counts.methods()
 	s.GoroutinesPerAgent = float64(runtime.NumGoroutine()-goroutines) / n
 	if err := f.topology(ctx, s); err != nil {
 		return "", err

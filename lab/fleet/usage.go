@@ -33,6 +33,7 @@ type Second struct {
 	BrokerSeconds float64 `json:"broker_cpu"`
 	FleetSeconds  float64 `json:"fleet_cpu"`
 	BrokerBytes   int64   `json:"broker_bytes"`
+	FleetBytes    int64   `json:"fleet_bytes"`
 }
 
 // follow has another process be the broker.
@@ -154,21 +155,30 @@ func (f *Fleet) sample(ctx context.Context) {
 		f.usage.mu.Lock()
 		f.usage.series = append(f.usage.series, Second{
 			At: now.at.Sub(f.began).Seconds(), Calls: c.Calls, Deliveries: c.Deliveries, BrokerSeconds: c.BrokerSeconds, FleetSeconds: c.FleetSeconds,
-			BrokerBytes: now.brokerBytes,
+			BrokerBytes: now.brokerBytes, FleetBytes: residentOf(os.Getpid()),
 		})
 		f.usage.mu.Unlock()
 	}
 }
 
-// busiest is the largest number of calls in one second since a moment.
-func (f *Fleet) busiest(since time.Time) int64 {
+// seriesSince is what happened in each second since a moment, counted from it.
+func (f *Fleet) seriesSince(since time.Time) (out []Second) {
 	f.usage.mu.Lock()
 	defer f.usage.mu.Unlock()
-	var most int64
+	began := since.Sub(f.began).Seconds()
 	for _, s := range f.usage.series {
-		if s.At >= since.Sub(f.began).Seconds() {
-			most = max(most, s.Calls)
+		if s.At > began {
+			s.At -= began
+			out = append(out, s)
 		}
+	}
+	return out
+}
+
+// busiest is the largest number of calls in one second.
+func busiest(series []Second) (most int64) {
+	for _, s := range series {
+		most = max(most, s.Calls)
 	}
 	return most
 }
@@ -189,6 +199,7 @@ func (f *Fleet) depth(ctx context.Context) (Depth, error) {
 		if q.Consumers == 0 {
 			continue
 		}
+		d.Consumed++
 		d.Messages, d.Longest = d.Messages+q.Messages, max(d.Longest, q.Messages)
 	}
 	return d, err

@@ -129,6 +129,11 @@ func speed() []item {
 	return []item{
 		fleet("fleet-1000", "N=1000 RATE=5", "1,000 agents, 5 messages a second to all", "1 s", "<= 1000"),
 		fleet("fleet-10000", "N=10000 RATE=0.33 FLEETFLAGS='--for 3m --settle 10m'", "10,000 agents, a message to all in 3 s", "3 s", "<= 3000"),
+		storm("broker", "", "the broker killed -9 and started under 1,000 agents"),
+		storm("restart", "", "1,000 agents restarted within a minute"),
+		storm("server", "--away 5m", "the server away for five minutes with changes, 1,000 agents"),
+		storm("group", "", "a group with a port on each of 1,000 hosts changed 100 times"),
+		storm("boots", "--boots 5m", "boots at the highest rate for five minutes, then at twice that for one, 1,000 agents"),
 		bench("bench-wiring-sim", "PATCHBAY_BENCH_SERVER=sim PATCHBAY_BENCH_RUNS=1 make --no-print-directory bench-wiring", "the floor itself takes longer than the target where many ports come at once", []claim{
 			{text: "one port, plug → ACTIVE, simulated server", wanted: "1.5 × floor", show: "{one}, {one-ratio} (Python {one-python})"},
 			{text: "100 ports at once, agent CPU", wanted: "1/40 of Python", show: "{cpu}, {cpu-ratio} (Python {cpu-python})"},
@@ -162,6 +167,25 @@ func speed() []item {
 		},
 			cell("rest", "100 ports at once, the rest", 3, ""), cell("rest-ratio", "100 ports at once, the rest", 4, "<= 2"),
 			cell("cpu", "100 ports at once, agent CPU", 3, ""), cell("cpu-ratio", "100 ports at once, agent CPU", 4, "<= 1"), cell("cpu-python", "100 ports at once, agent CPU", 1, "")),
+	}
+}
+
+// storm is a run of `lab fleet` with one storm.
+func storm(name, flags, text string) item {
+	return item{
+		name: "storm-" + name, section: "Speed", command: "make --no-print-directory fleet N=1000 STORM=" + name + " FLEETFLAGS='--settle 10m " + flags + "'",
+		paths: []string{"product", "cloud"}, servers: true, short: "broker, server and all agents with their switches share the machine's cores",
+		claims: []claim{
+			{text: text + ": wrong flows in the end, what has grown", wanted: "0, nothing", show: "{wrong} of {flows}, {grown}; all in sync {after} after its end; {each} calls an agent, at most {most} in a second"},
+		},
+		figures: []figure{
+			{name: "wrong", pattern: `: (\d+) wrong flows on`, want: "= 0"},
+			{name: "flows", pattern: `^flows +(\d+) on`, want: ">= 1"},
+			{name: "after", pattern: `^storm: .* ([\d.]+ s) after its end`},
+			{name: "each", pattern: `^  calls .* ([\d.]+) an agent`},
+			{name: "most", pattern: `^  calls .* at most (\d+) in a second`},
+			{name: "grown", pattern: `^  grown +(.*?) *$`},
+		},
 	}
 }
 
