@@ -82,6 +82,7 @@ func newFleetCommand() *cobra.Command {
 const (
 	agentArgs    = "$(/usr/lib/patchbay/agent-args)"
 	remoteStatus = "patchbay status -o json"
+	remoteVerify = "patchbay status -o json --wait 1m"
 	remoteCheck  = "patchbay config check -o json " + agentArgs
 	remotePlan   = "patchbay plan -o json " + agentArgs
 )
@@ -97,8 +98,17 @@ type hostLine struct {
 	good  bool
 }
 
-// ask runs a command on all hosts and prints a table in the order of the list, and a line that sums it up.
-func (f *fleetFlags) ask(cmd *cobra.Command, command string, heads []string, read func(fleet.Answer) hostLine) error {
+// look is a command that is run on all hosts, and how its answers are shown.
+type look struct {
+	command string
+	heads   []string
+	read    func(fleet.Answer) hostLine
+	// sum is a line below the table, or "".
+	sum func([]hostLine) string
+}
+
+// ask runs a command on all hosts and prints a table in the order of the list, and lines that sum it up.
+func (f *fleetFlags) ask(cmd *cobra.Command, l look) error {
 	fl, err := f.open(cmd.InOrStdin())
 	if err != nil {
 		return err
@@ -107,8 +117,8 @@ func (f *fleetFlags) ask(cmd *cobra.Command, command string, heads []string, rea
 	defer stop()
 	lines := map[string]hostLine{}
 	progress := isTerminal(os.Stderr)
-	if err := fl.Ask(ctx, fl.Hosts, command, func(a fleet.Answer) {
-		lines[a.Host] = read(a)
+	if err := fl.Ask(ctx, fl.Hosts, l.command, func(a fleet.Answer) {
+		lines[a.Host] = l.read(a)
 		if progress {
 			fmt.Fprintf(os.Stderr, "\r%d of %d hosts", len(lines), len(fl.Hosts))
 		}
@@ -125,7 +135,10 @@ func (f *fleetFlags) ask(cmd *cobra.Command, command string, heads []string, rea
 	if f.Output.forPrograms() {
 		err = f.Output.write(cmd.OutOrStdout(), list)
 	} else {
-		writeFleet(cmd.OutOrStdout(), heads, list)
+		writeFleet(cmd.OutOrStdout(), l.heads, list)
+		if l.sum != nil {
+			fmt.Fprint(cmd.OutOrStdout(), l.sum(list))
+		}
 	}
 	if err == nil && slices.ContainsFunc(list, func(l hostLine) bool { return !l.good }) {
 		err = ended{status: exitFinding}
