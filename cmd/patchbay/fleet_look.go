@@ -23,7 +23,7 @@ func newFleetStatusCommand() *cobra.Command {
 Exit status:
   0  Patchbay is in sync on all hosts
   1  it is not on some, or some could not be reached`,
-		Example: "  patchbay fleet status --hosts inventory.ini --group compute\n  openstack network agent list -f json | patchbay fleet status --hosts -",
+		Example: "  patchbay fleet status --hosts inventory.ini --group compute\n  openstack network agent list -f json | patchbay fleet status --hosts -\n  patchbay fleet status --hosts hosts.txt -o html >region.html",
 		Args:    argumentsOf(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			now := time.Now()
@@ -32,7 +32,7 @@ Exit status:
 			})
 		},
 	}
-	f.add(cmd)
+	f.add(cmd, formatHTML)
 	return cmd
 }
 
@@ -48,6 +48,23 @@ func versions(list []hostLine) string {
 		return ""
 	}
 	return "versions: " + states(counts) + "\n"
+}
+
+// tiles are the hosts of a table as a picture has them.
+func tiles(list []hostLine) []fleet.Tile {
+	var out []fleet.Tile
+	for _, l := range list {
+		t := fleet.Tile{Host: l.Host, State: l.State, Why: l.Why, Kind: "bad"}
+		t.Version, _ = l.Facts["version"].(string)
+		switch {
+		case l.good:
+			t.Kind = "fine"
+		case l.State == stateNoAgent || l.State == stateNotInstalled:
+			t.Kind = "off"
+		}
+		out = append(out, t)
+	}
+	return out
 }
 
 // statusLine reads what `patchbay status -o json` printed on a host.

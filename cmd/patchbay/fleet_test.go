@@ -83,6 +83,15 @@ func TestFleetLooks(t *testing.T) {
 			t.Errorf("%s: %s", c.command, out)
 		}
 	}
+	page, status := run(t, append([]string{"fleet", "status", "-o", "html"}, flags...)...)
+	for _, want := range []string{
+		"<title>6 hosts: 2 in sync, 1 not in sync, 2 no Patchbay runs, 1 not reached</title>", `<li class="fine" title="in sync"><b>hv1</b>1.0.0</li>`,
+		`<li class="off" title="no Patchbay runs`, `<li class="bad" title="not in sync: the broker cannot be reached"><b>hv3</b>1.0.0</li>`, "2 with 1.0.0 · 1 with 0.9.0",
+	} {
+		if status != exitFinding || !strings.Contains(page, want) {
+			t.Errorf("status %d, no %q in\n%s", status, want, page)
+		}
+	}
 	if out, status := run(t, "fleet", "status", "--hosts", "/none"); status != exitFailed {
 		t.Errorf("status %d: %s", status, out)
 	}
