@@ -32,14 +32,14 @@ type fleetFlags struct {
 	Output   format
 }
 
-func (f *fleetFlags) add(cmd *cobra.Command) {
+func (f *fleetFlags) add(cmd *cobra.Command, formats ...string) {
 	fl := cmd.Flags()
 	fl.StringVar(&f.Hosts, "hosts", "", "file with the hosts, - for standard input: one a line, an Ansible inventory (INI), or what openstack network agent list -f json prints")
 	fl.StringVar(&f.Group, "group", "", "only hosts of this group of the inventory")
 	fl.StringVar(&f.Connect, "connect", "ssh -o BatchMode=yes -o ConnectTimeout=10 {host}", "program that runs a command on a host; the command is its last argument")
 	fl.IntVar(&f.Parallel, "parallel", 20, "how many hosts to ask at a time")
 	fl.DurationVar(&f.Timeout, "timeout", 2*time.Minute, "how long one command on one host may take")
-	f.Output.add(cmd)
+	f.Output.add(cmd, formats...)
 }
 
 // open reads the list of hosts.
@@ -82,6 +82,7 @@ func newFleetCommand() *cobra.Command {
 const (
 	agentArgs    = "$(/usr/lib/patchbay/agent-args)"
 	remoteStatus = "patchbay status -o json"
+	remoteVerify = "patchbay status -o json --wait 1m"
 	remoteCheck  = "patchbay config check -o json " + agentArgs
 	remotePlan   = "patchbay plan -o json " + agentArgs
 )
@@ -97,8 +98,17 @@ type hostLine struct {
 	good  bool
 }
 
-// ask runs a command on all hosts and prints a table in the order of the list, and a line that sums it up.
-func (f *fleetFlags) ask(cmd *cobra.Command, command string, heads []string, read func(fleet.Answer) hostLine) error {
+// look is a command that is run on all hosts, and how its answers are shown.
+type look struct {
+	command string
+	heads   []string
+	read    func(fleet.Answer) hostLine
+	// sum is a line below the table, or "".
+	sum func([]hostLine) string
+}
+
+// ask runs a command on all hosts and prints a table in the order of the list, and lines that sum it up.
+func (f *fleetFlags) ask(cmd *cobra.Command, l look) error {
 	fl, err := f.open(cmd.InOrStdin())
 	if err != nil {
 		return err
@@ -107,8 +117,8 @@ func (f *fleetFlags) ask(cmd *cobra.Command, command string, heads []string, rea
 	defer stop()
 	lines := map[string]hostLine{}
 	progress := isTerminal(os.Stderr)
-	if err := fl.Ask(ctx, fl.Hosts, command, func(a fleet.Answer) {
-		lines[a.Host] = read(a)
+	if err := fl.Ask(ctx, fl.Hosts, l.command, func(a fleet.Answer) {
+		lines[a.Host] = l.read(a)
 		if progress {
 			fmt.Fprintf(os.Stderr, "\r%d of %d hosts", len(lines), len(fl.Hosts))
 		}
@@ -122,10 +132,16 @@ func (f *fleetFlags) ask(cmd *cobra.Command, command string, heads []string, rea
 	for _, h := range fl.Hosts {
 		list = append(list, lines[h])
 	}
-	if f.Output.forPrograms() {
+	switch {
+	case f.Output.forPrograms():
 		err = f.Output.write(cmd.OutOrStdout(), list)
-	} else {
-		writeFleet(cmd.OutOrStdout(), heads, list)
+	case f.Output.name == formatHTML:
+		err = fleet.Picture(cmd.OutOrStdout(), tiles(list), shownAt(cmd.Context()))
+	default:
+		writeFleet(cmd.OutOrStdout(), l.heads, list)
+		if l.sum != nil {
+			fmt.Fprint(cmd.OutOrStdout(), l.sum(list))
+		}
 	}
 	if err == nil && slices.ContainsFunc(list, func(l hostLine) bool { return !l.good }) {
 		err = ended{status: exitFinding}
@@ -153,6 +169,12 @@ func writeFleet(out io.Writer, heads []string, list []hostLine) {
 	fmt.Fprintf(out, "\n%s: %s\n", plural(len(list), "host"), states(counts))
 }
 
+// States of a host on which Patchbay does not run.
+const (
+	stateNoAgent      = "no Patchbay runs"
+	stateNotInstalled = "not installed"
+)
+
 // unread is the line of a host that gave no document.
 func unread(a fleet.Answer) hostLine {
 	l := hostLine{Host: a.Host, State: "failed", Why: a.Errs}
@@ -160,9 +182,9 @@ func unread(a fleet.Answer) hostLine {
 	case fleet.Unreachable:
 		l.State = "not reached"
 	case exitNoAgent:
-		l.State = "no Patchbay runs"
+		l.State = stateNoAgent
 	case 127:
-		l.State = "not installed"
+		l.State = stateNotInstalled
 	}
 	return l
 }

@@ -23,15 +23,48 @@ func newFleetStatusCommand() *cobra.Command {
 Exit status:
   0  Patchbay is in sync on all hosts
   1  it is not on some, or some could not be reached`,
-		Example: "  patchbay fleet status --hosts inventory.ini --group compute\n  openstack network agent list -f json | patchbay fleet status --hosts -",
+		Example: "  patchbay fleet status --hosts inventory.ini --group compute\n  openstack network agent list -f json | patchbay fleet status --hosts -\n  patchbay fleet status --hosts hosts.txt -o html >region.html",
 		Args:    argumentsOf(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			now := time.Now()
-			return f.ask(cmd, remoteStatus, []string{"VERSION", "UP", "PORTS", "REPAIRED", "WARNINGS"}, func(a fleet.Answer) hostLine { return statusLine(a, now) })
+			return f.ask(cmd, look{
+				remoteStatus, []string{"VERSION", "UP", "PORTS", "REPAIRED", "WARNINGS"}, func(a fleet.Answer) hostLine { return statusLine(a, now) }, versions,
+			})
 		},
 	}
-	f.add(cmd)
+	f.add(cmd, formatHTML)
 	return cmd
+}
+
+// versions says how many hosts run which version.
+func versions(list []hostLine) string {
+	counts := map[string]int{}
+	for _, l := range list {
+		if v, ok := l.Facts["version"].(string); ok {
+			counts[v]++
+		}
+	}
+	if len(counts) == 0 {
+		return ""
+	}
+	return "versions: " + states(counts) + "\n"
+}
+
+// tiles are the hosts of a table as a picture has them.
+func tiles(list []hostLine) []fleet.Tile {
+	var out []fleet.Tile
+	for _, l := range list {
+		t := fleet.Tile{Host: l.Host, State: l.State, Why: l.Why, Kind: "bad"}
+		t.Version, _ = l.Facts["version"].(string)
+		switch {
+		case l.good:
+			t.Kind = "fine"
+		case l.State == stateNoAgent || l.State == stateNotInstalled:
+			t.Kind = "off"
+		}
+		out = append(out, t)
+	}
+	return out
 }
 
 // statusLine reads what `patchbay status -o json` printed on a host.
@@ -70,7 +103,7 @@ Exit status:
 		Example: "  patchbay fleet check --hosts hosts.txt",
 		Args:    argumentsOf(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.ask(cmd, remoteCheck, []string{"ERRORS", "WARNINGS"}, checkLine)
+			return f.ask(cmd, look{remoteCheck, []string{"ERRORS", "WARNINGS"}, checkLine, nil})
 		},
 	}
 	f.add(cmd)
@@ -81,7 +114,6 @@ Exit status:
 func checkLine(a fleet.Answer) hostLine {
 	r, ok := decode[struct {
 		Errors, Warnings int
-		Findings         []jsonFinding
 	}](a)
 	if !ok || a.Status > exitUsage {
 		return unread(a)
@@ -91,12 +123,7 @@ func checkLine(a fleet.Answer) hostLine {
 		Facts: map[string]any{"errors": r.Errors, "warnings": r.Warnings},
 	}
 	if a.Status != 0 {
-		l.State = "would not start"
-		for _, x := range r.Findings {
-			if x.Severity == "error" {
-				l.Why = strings.TrimPrefix(l.Why+"; "+x.Message, "; ")
-			}
-		}
+		l.State, l.Why = "would not start", explain(a)
 	}
 	return l
 }
@@ -115,11 +142,42 @@ Exit status:
 		Example: "  patchbay fleet plan --hosts hosts.txt --parallel 5",
 		Args:    argumentsOf(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.ask(cmd, remotePlan, []string{"ROWS", "FLOWS", "RULES", "PORTS"}, planLine)
+			return f.ask(cmd, look{remotePlan, []string{"ROWS", "FLOWS", "RULES", "PORTS"}, planLine, changes})
 		},
 	}
 	f.add(cmd)
 	return cmd
+}
+
+// changes sums up what would change on all hosts.
+func changes(list []hostLine) string {
+	sums := map[string]int{}
+	for _, l := range list {
+		for _, what := range []string{"rows", "flows", "rules"} {
+			if n, ok := l.Facts[what].(int); ok {
+				sums[what] += n
+			}
+		}
+	}
+	return fmt.Sprintf("changes on all hosts together: %d rows, %d flows, %d rules of iptables\n", sums["rows"], sums["flows"], sums["rules"])
+}
+
+// explain says why a command of Patchbay failed on a host, from the document that it printed; "" if it printed none.
+func explain(a fleet.Answer) string {
+	doc, ok := decode[struct {
+		Reasons, Missing []string
+		Findings         []jsonFinding
+	}](a)
+	if !ok {
+		return ""
+	}
+	list := append(doc.Reasons, doc.Missing...)
+	for _, x := range doc.Findings {
+		if x.Severity == "error" {
+			list = append(list, x.Message)
+		}
+	}
+	return strings.Join(list, "; ")
 }
 
 // planLine reads what `patchbay plan -o json` printed on a host.

@@ -64,7 +64,7 @@ Exit status:
 	fl.StringVar(&f.Check, "check", remoteCheck, "command on a host that says with status 0 that it can be switched")
 	fl.StringVar(&f.Plan, "plan", remotePlan, "command on a host that says with status 0 or 1 that it can be switched; empty: none")
 	fl.StringVar(&f.To, "to", "apt-get install -y patchbay-openvswitch-agent", "command that switches a host")
-	fl.StringVar(&f.Verify, "verify", "patchbay status --wait 1m", "command that says with status 0 that a host is well")
+	fl.StringVar(&f.Verify, "verify", remoteVerify, "command that says with status 0 that a host is well")
 	fl.StringVar(&f.Back, "back", "apt-get remove -y patchbay-openvswitch-agent", "command that takes a host back")
 	fl.IntVar(&f.Tries, "tries", 1, "how often to ask a host that is not well, a second apart")
 	fl.StringVar(&f.AfterBatch, "after", "", "command on this host that says with status 0 that all is well after a batch")
@@ -96,7 +96,7 @@ func (f *switchFlags) run(ctx context.Context, cmd *cobra.Command) error {
 	}
 	defer log.Close() //nolint:errcheck // each line is written by itself
 	s := f.Switch
-	s.Now = time.Now
+	s.Now, s.Explain = time.Now, explain
 	s.Say = func(host, text string) {
 		now := time.Now()
 		line := fmt.Sprintf("%-20s %s", host, text)

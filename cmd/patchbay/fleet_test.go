@@ -29,16 +29,18 @@ func sixHosts(t *testing.T) (flags []string, dir string) {
 	}
 	script := `#!/bin/sh
 case "$HOST $1 $2" in
-hv6*) exit 255 ;;
-*"status --wait") [ "$HOST" != "$SICK" ] || { echo "not in sync: a reason" >&2; exit 1; } ;;
+hv6*) echo "ssh: connect to host hv6: no route" >&2; exit 255 ;;
+*"status -o") [ "$4" != --wait ] || { [ "$HOST" != "$SICK" ] || { printf '{\n "reasons": [\n  "a reason"\n ]\n}\n'; exit 1; }; exit 0; } ;;
+esac
+case "$HOST $1 $2" in
 hv1*status*) echo '` + status("1.0.0") + `' ;;
 hv2*status*) echo '` + status("0.9.0") + `' ;;
 hv3*status*) echo '` + status("1.0.0", "the broker cannot be reached") + `'; exit 1 ;;
 *status*) echo "patchbay: no agent answers: there is no socket" >&2; exit 3 ;;
-hv5*check*) echo '{"errors":1,"warnings":0,"findings":[{"severity":"error","message":"extensions names sfc"},{"severity":"warning","message":"no"}]}'; exit 1 ;;
+hv5*check*) printf '{\n "errors":1,"warnings":0,\n "findings":[{"severity":"error","message":"extensions names sfc"},{"severity":"warning","message":"no"}]\n}\n'; exit 1 ;;
 *check*) echo '{"errors":0,"warnings":2,"findings":[]}' ;;
 hv5*plan*) echo "the agent would not start" >&2; exit 4 ;;
-hv3*plan*) echo '{"complete":false,"missing":["the server does not answer"],"rows":[],"flows":[]}'; exit 4 ;;
+hv3*plan*) printf '{\n "complete":false,"missing":["the server does not answer"],"rows":[],"flows":[]\n}\n'; exit 4 ;;
 hv2*plan*) echo '{"complete":true,"rows":[],"flows":[],"compared":{"ports":7}}' ;;
 *plan*) echo '{"complete":true,"rows":[{}],"flows":[{},{}],"compared":{"ports":7}}'; exit 1 ;;
 esac
@@ -65,10 +67,10 @@ func TestFleetLooks(t *testing.T) {
 	}{
 		{"status", []string{
 			"hv1 in sync 1.0.0", "hv2 in sync 0.9.0", "hv3 not in sync 1.0.0", "7 wired 3 0 the broker cannot be reached", "hv4 no Patchbay runs", "hv6 not reached",
-			"6 hosts: 2 in sync, 2 no Patchbay runs, 1 not in sync, 1 not reached",
+			"6 hosts: 2 in sync, 2 no Patchbay runs, 1 not in sync, 1 not reached versions: 2 1.0.0, 1 0.9.0",
 		}},
 		{"check", []string{"hv1 would start 0 2", "hv5 would not start 1 0 extensions names sfc", "hv6 not reached", "6 hosts: 4 would start, 1 not reached, 1 would not start"}},
-		{"plan", []string{"hv1 planned 1 2 0 7", "hv2 nothing would change 0 0 0 7", "hv3 incomplete 0 0 0 0 the server does not answer", "hv5 failed", "the agent would not start"}},
+		{"plan", []string{"hv1 planned 1 2 0 7", "hv2 nothing would change 0 0 0 7", "hv3 incomplete 0 0 0 0 the server does not answer", "hv5 failed", "the agent would not start", "changes on all hosts together: 2 rows, 4 flows, 0 rules of iptables"}},
 	} {
 		out, status := run(t, append([]string{"fleet", c.command}, flags...)...)
 		text := strings.Join(strings.Fields(strings.ReplaceAll(out, "\n", " ")), " ")
@@ -79,6 +81,15 @@ func TestFleetLooks(t *testing.T) {
 		}
 		if out, _ := run(t, append([]string{"fleet", c.command, "-o", "json"}, flags...)...); !json.Valid([]byte(out)) {
 			t.Errorf("%s: %s", c.command, out)
+		}
+	}
+	page, status := run(t, append([]string{"fleet", "status", "-o", "html"}, flags...)...)
+	for _, want := range []string{
+		"<title>6 hosts: 2 in sync, 1 not in sync, 2 no Patchbay runs, 1 not reached</title>", `<li class="fine" title="in sync"><b>hv1</b>1.0.0</li>`,
+		`<li class="off" title="no Patchbay runs`, `<li class="bad" title="not in sync: the broker cannot be reached"><b>hv3</b>1.0.0</li>`, "2 with 1.0.0 · 1 with 0.9.0",
+	} {
+		if status != exitFinding || !strings.Contains(page, want) {
+			t.Errorf("status %d, no %q in\n%s", status, want, page)
 		}
 	}
 	if out, status := run(t, "fleet", "status", "--hosts", "/none"); status != exitFailed {
@@ -98,17 +109,18 @@ func TestFleetSwitches(t *testing.T) {
 		return out, status, strings.ReplaceAll(strings.TrimSpace(string(done)), "\n", ", ")
 	}
 	out, status, done := change("--dry-run")
-	if status != 0 || done != "" || !strings.Contains(out, "batch 1: hv1\nbatch 2: hv2 hv3 hv4\n") || !strings.Contains(out, "patchbay status --wait 1m") {
+	if status != 0 || done != "" || !strings.Contains(out, "batch 1: hv1\nbatch 2: hv2 hv3 hv4\n") || !strings.Contains(out, "patchbay status -o json --wait 1m") {
 		t.Errorf("status %d, done %s:\n%s", status, done, out)
 	}
 	t.Setenv("SICK", "hv1")
 	out, status, done = change("--stop-on", "1")
-	if status != exitFinding || done != "to hv1, back hv1" || !strings.Contains(out, "taken back  not in sync: a reason") {
+	if status != exitFinding || done != "to hv1, back hv1" || !strings.Contains(out, "taken back  a reason") {
 		t.Errorf("status %d, done %s:\n%s", status, done, out)
 	}
 	t.Setenv("SICK", "")
 	out, status, done = change()
-	for _, want := range []string{"hv1   switched", "hv2   switched", "hv4   switched", "hv3   refused", "hv5   refused", "hv6   refused", "stopped: 3 of the hosts could not be switched"} {
+	for _, want := range []string{"hv1   switched", "hv2   switched", "hv4   switched", "hv3   refused   its plan is not complete: the server does not answer",
+		"hv5   refused   its configuration is refused: extensions names sfc", "hv6   refused   not reached: ", "stopped: 3 of the hosts could not be switched"} {
 		if status != exitFinding || !strings.Contains(out, want) {
 			t.Errorf("status %d, no %q in\n%s", status, want, out)
 		}
@@ -118,6 +130,10 @@ func TestFleetSwitches(t *testing.T) {
 	}
 	if text, err := os.ReadFile(filepath.Join(dir, "log")); err != nil || !strings.Contains(string(text), "hv1                  taken back to its old agent") {
 		t.Errorf("%v: the log is\n%s", err, text)
+	}
+	// Back: without a plan.
+	if _, status, done = change("--record", filepath.Join(dir, "back"), "--check", "test $HOST != hv6", "--plan", "", "--to", "echo home $HOST >>"+log); status != exitFinding || strings.Count(done, "home") != 5 {
+		t.Errorf("back: status %d, done: %s", status, done)
 	}
 	if _, status, _ := change("--back", ""); status != exitUsage {
 		t.Errorf("a switch without a way back: status %d", status)

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -22,23 +24,40 @@ const mapPath = "/v1/map"
 
 func newMapCommand() *cobra.Command {
 	var f askFlags
-	var file string
+	var file, listen string
+	var watch bool
 	cmd := &cobra.Command{
 		Use:   "map",
 		Short: "Draw the host as an HTML page: ports, bridges, tunnels, problems",
 		Long: `Draw the host as one HTML page: its ports by network, the bridges that join them, the hosts and physical
 networks that they reach, coloured by state, with counters and reasons on hover, and a list of problems.
 
-The page loads nothing, so it can be kept, sent and printed. It contains names of ports and addresses.`,
+The page loads nothing, so it can be kept, sent and printed. It contains names of ports and addresses.
+
+With --watch the command serves the page until it is stopped, and a browser shows it anew every five seconds. Every user of
+this machine can read what is served on a loopback address; unix:PATH is for the user and the group of the command.`,
 		Example: `  patchbay map --file hv1.html
+  patchbay map --watch --listen 127.0.0.1:8080
   ssh hv1 patchbay map >hv1.html`,
 		Args: argumentsOf(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case watch && file != "":
+				return usage{errors.New("--watch serves the page, --file writes it: give one of them")}
+			case watch:
+				ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+				defer stop()
+				return serveMap(ctx, f.client(), listen, cmd.OutOrStdout())
+			case cmd.Flags().Changed("listen"):
+				return usage{errors.New("--listen goes with --watch")}
+			}
 			return runMap(cmd.Context(), f.client(), file, cmd.OutOrStdout())
 		},
 	}
 	f.addSocket(cmd)
 	cmd.Flags().StringVar(&file, "file", "", "write to this file (default: standard output)")
+	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "where --watch serves the page: a loopback address with a port, 0 for any, or unix:PATH")
+	addWatch(cmd, &watch, "serve the page and keep it up to date")
 	return cmd
 }
 

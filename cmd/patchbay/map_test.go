@@ -3,7 +3,9 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -100,6 +102,53 @@ func TestTerminal(t *testing.T) {
 	} {
 		if got := isTerminal(c.to); got != c.want {
 			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+}
+
+// TestMapWatch serves the page of now until it is stopped, to this machine alone.
+func TestMapWatch(t *testing.T) {
+	socket := served(t, exampleAgent(), admin.Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	in, out := io.Pipe()
+	done := make(chan error, 1)
+	go func() { done <- serveMap(ctx, admin.NewClient(socket), "127.0.0.1:0", out) }()
+	line, err := bufio.NewReader(in).ReadString('\n')
+	if err != nil || !strings.HasPrefix(line, "http://127.0.0.1:") {
+		t.Fatalf("%q %v", line, err)
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	get := func(host string) (int, string, http.Header) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, strings.TrimSpace(line), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Host = host
+		answer, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		text, err := io.ReadAll(answer.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer.StatusCode, string(text), answer.Header
+	}
+	if status, text, head := get("localhost:1"); status != http.StatusOK || !strings.Contains(text, "<title>hv1:") || head.Get("Refresh") != "5" {
+		t.Errorf("status %d, %v", status, head)
+	}
+	if status, text, _ := get("evil.example"); status != http.StatusForbidden || strings.Contains(text, "hv1") {
+		t.Errorf("another name: status %d: %s", status, text)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	for _, args := range [][]string{{"--watch", "--listen", "0.0.0.0:0"}, {"--watch", "--file", "x"}, {"--listen", "127.0.0.1:0"}, {"--watch", "--listen", "8080"}} {
+		if out, status := run(t, append([]string{"map", "--socket", socket}, args...)...); status != exitUsage {
+			t.Errorf("%v: status %d: %s", args, status, out)
 		}
 	}
 }

@@ -21,6 +21,7 @@ const (
 	formatYAML = "yaml"
 	formatWide = "wide" // for people, with more columns
 	formatName = "name" // one name or id a line, for loops in a shell
+	formatHTML = "html" // a picture for a browser
 )
 
 // format is the value of -o: how a command prints what it found. The zero format is for people.

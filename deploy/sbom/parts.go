@@ -77,8 +77,11 @@ func goCommand(args ...string) (string, error) {
 	return string(out), nil
 }
 
-// moduleDir is where the files of a module are, fetched if need be.
+// moduleDir is where the files of a module are: in vendor, of a build without a network, or fetched if need be.
 func moduleDir(path, version string) (string, error) {
+	if dir := filepath.Join("vendor", filepath.FromSlash(path)); exists(dir) {
+		return dir, nil
+	}
 	out, err := goCommand("mod", "download", "-json", path+"@"+version)
 	if err != nil {
 		return "", err
@@ -92,6 +95,8 @@ func moduleDir(path, version string) (string, error) {
 	}
 	return m.Dir, nil
 }
+
+func exists(path string) bool { _, err := os.Stat(path); return err == nil }
 
 var errNoLicence = errors.New("no licence file")
 

@@ -92,6 +92,17 @@ func TestClassify(t *testing.T) {
 	}
 }
 
+// Distributions build without a network: modules are in vendor.
+func TestVendoredModule(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.MkdirAll("vendor/example.org/part", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if dir, err := moduleDir("example.org/part", "v1.0.0"); err != nil || dir != "vendor/example.org/part" {
+		t.Errorf("%q, %v", dir, err)
+	}
+}
+
 func TestUnknownOrMissingLicenceIsAnError(t *testing.T) {
 	dir := t.TempDir()
 	if text, err := licenceText(dir); err == nil {

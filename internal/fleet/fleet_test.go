@@ -162,6 +162,48 @@ func TestSwitch(t *testing.T) {
 	}
 }
 
+// Without a plan hosts are switched after the check alone, as on the way back.
+func TestSwitchWithoutPlan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, reg, r, s := switching(t, 2, map[string]int{"h2 check": 1})
+		s.Plan = ""
+		if err := f.Switch(t.Context(), r, s); err == nil {
+			t.Error("a host that refuses is no failure")
+		}
+		if got := states(r, f.Hosts); got != "h1 switched, h2 refused" || reg.count("") != 0 {
+			t.Errorf("%s: %v", got, reg.ran)
+		}
+	})
+}
+
+// The reason of a failure is what the document says, or the last line; a host that is not reached has no configuration that is refused.
+func TestWhy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, _, r, s := switching(t, 3, nil)
+		s.StopOn, s.Plan = 9, ""
+		s.Explain = func(a Answer) string {
+			return map[string]string{"h1": "the document says why", "h3": "nobody asked"}[a.Host]
+		}
+		f.Run = func(_ context.Context, host, _ string) Answer {
+			status := 1
+			if host == "h3" {
+				status = Unreachable
+			}
+			return Answer{Host: host, Status: status, Out: []byte("{\n  first line\nlast line\n")}
+		}
+		if err := f.Switch(t.Context(), r, s); err == nil {
+			t.Error("no failure")
+		}
+		for host, want := range map[string]string{
+			"h1": "its configuration is refused: the document says why", "h2": "its configuration is refused: last line", "h3": "not reached: last line",
+		} {
+			if got := r.Hosts[host].Why; got != want {
+				t.Errorf("%s: %q, want %q", host, got, want)
+			}
+		}
+	})
+}
+
 // A switch that was stopped goes on, with what is mended, and touches no host that is switched.
 func TestSwitchGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -23,6 +23,8 @@ type Switch struct {
 	After func(ctx context.Context, batch []string) error
 	// Tries is how often a host that does not verify is asked again, a second apart.
 	Tries int
+	// Explain says why a command of Patchbay failed, from the document that it printed; nil, or "": the last line that it printed does.
+	Explain func(Answer) string
 	// Say is told each step, for people and for a log.
 	Say func(host, text string)
 	// Now is the clock.
@@ -86,8 +88,12 @@ func (f *Fleet) batch(ctx context.Context, r *Record, s *Switch, hosts []string)
 	refused := func(what string, most int, next *[]string) func(Answer) {
 		return func(a Answer) {
 			if a.Status > most {
-				s.Say(a.Host, what+": "+why(a))
-				note(a.Host, Refused, what+": "+why(a))
+				text := s.why(a)
+				if a.Status != Unreachable {
+					text = what + ": " + text
+				}
+				s.Say(a.Host, text)
+				note(a.Host, Refused, text)
 				return
 			}
 			*next = append(*next, a.Host)
@@ -95,6 +101,9 @@ func (f *Fleet) batch(ctx context.Context, r *Record, s *Switch, hosts []string)
 	}
 	var planned []string
 	step(hosts, s.Check, refused("its configuration is refused", 0, &planned))
+	if s.Plan == "" {
+		good = planned
+	}
 	step(planned, s.Plan, refused("its plan is not complete", 1, &good))
 	for _, h := range good {
 		note(h, Switching, "")
@@ -102,7 +111,7 @@ func (f *Fleet) batch(ctx context.Context, r *Record, s *Switch, hosts []string)
 	var bad []Answer
 	step(good, s.To, func(a Answer) {
 		if a.Status != 0 {
-			s.Say(a.Host, "not switched: "+why(a))
+			s.Say(a.Host, "not switched: "+s.why(a))
 			bad = append(bad, a)
 			return
 		}
@@ -150,7 +159,7 @@ func (f *Fleet) verify(ctx context.Context, s *Switch, hosts []string, well *[]s
 		hosts = again
 	}
 	for _, a := range bad {
-		s.Say(a.Host, "not well: "+why(a))
+		s.Say(a.Host, "not well: "+s.why(a))
 	}
 	return bad
 }
@@ -159,14 +168,14 @@ func (f *Fleet) verify(ctx context.Context, s *Switch, hosts []string, well *[]s
 func (f *Fleet) back(ctx context.Context, s *Switch, bad []Answer, note func(string, State, string)) {
 	reason, hosts := map[string]string{}, []string(nil)
 	for _, a := range bad {
-		reason[a.Host] = why(a)
+		reason[a.Host] = s.why(a)
 		hosts = append(hosts, a.Host)
 	}
 	// The context does not end, so all are asked.
 	_ = f.Ask(ctx, hosts, s.Back, func(a Answer) {
 		if a.Status != 0 {
-			s.Say(a.Host, "not taken back: "+why(a))
-			note(a.Host, Stuck, reason[a.Host]+"; not taken back: "+why(a))
+			s.Say(a.Host, "not taken back: "+s.why(a))
+			note(a.Host, Stuck, reason[a.Host]+"; not taken back: "+s.why(a))
 			return
 		}
 		s.Say(a.Host, "taken back to its old agent")
@@ -174,9 +183,15 @@ func (f *Fleet) back(ctx context.Context, s *Switch, bad []Answer, note func(str
 	})
 }
 
-// why says why a command failed, as it said itself: the last line.
-func why(a Answer) string {
-	text := a.Errs
+// why says why a command failed, as it said itself.
+func (s *Switch) why(a Answer) string {
+	text := ""
+	if s.Explain != nil && a.Status != Unreachable {
+		text = s.Explain(a)
+	}
+	if text == "" {
+		text = a.Errs
+	}
 	if text == "" {
 		lines := strings.Split(strings.TrimSpace(string(a.Out)), "\n")
 		text = lines[len(lines)-1]
