@@ -11,6 +11,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/fdb"
 	"github.com/patchbay-sdn/patchbay/internal/grouplog"
+	"github.com/patchbay-sdn/patchbay/internal/localip"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/options"
 	"github.com/patchbay-sdn/patchbay/internal/qos"
@@ -24,6 +25,7 @@ type madeExtension struct {
 	Devices map[string][]string `json:"devices,omitempty"` // of fdb
 	Metered bool                `json:"metered,omitempty"` // qos limits bandwidth with meters
 	Bound   extension.Bound     `json:"bound,omitzero"`    // of log
+	Static  bool                `json:"static,omitempty"`  // local_ip translates without connection tracking
 }
 
 // extensionsOf lists those that the options name, in their order, after those that have an option of their own. Names that
@@ -48,6 +50,8 @@ func extensionsOf(o *options.Options) []madeExtension {
 			out = append(out, madeExtension{Name: name, Devices: devices})
 		case "log":
 			out = append(out, madeExtension{Name: name, Bound: logBound(o)})
+		case "local_ip":
+			out = append(out, madeExtension{Name: name, Static: o.LocalIP.StaticNAT})
 		}
 	}
 	return out
@@ -77,6 +81,8 @@ func makers(list []madeExtension) ([]extension.New, error) {
 			out = append(out, fdb.New(e.Devices))
 		case "log":
 			out = append(out, grouplog.New(e.Bound))
+		case "local_ip":
+			out = append(out, localip.New(e.Static))
 		default:
 			return nil, fmt.Errorf("this version has no extension %s", e.Name)
 		}

@@ -91,7 +91,7 @@ func extensions() []config.Pair {
 }
 
 // Extensions are the names of those that Patchbay has.
-func Extensions() []string { return []string{"qos", "dhcp", "fdb", "log"} }
+func Extensions() []string { return []string{"qos", "dhcp", "fdb", "log", "local_ip"} }
 
 // What unknown_extensions can be.
 const (

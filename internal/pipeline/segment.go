@@ -98,18 +98,23 @@ func (c *compiler) station(key world.SegmentKey, mac neutron.MAC) {
 func (c *compiler) responder(br string, vlan uint16, mac neutron.MAC, ip netip.Addr) {
 	c.flow(br, "answer for "+ip.String(), of.Flow{
 		Table: tunResponder, Priority: 1,
-		Match: of.Match{of.VLAN(vlan), etherType(typeARP), of.IP(of.ARPTPA, netip.PrefixFrom(ip, 32))},
-		Actions: []of.Action{
-			of.Set(of.ARPOp, of.Uint(2)),
-			of.Move{From: of.ARPSHA.All(), To: of.ARPTHA.All()},
-			of.Move{From: of.ARPSPA.All(), To: of.ARPTPA.All()},
-			of.Set(of.ARPSHA, hw(mac).Value()),
-			of.Set(of.ARPSPA, of.Addr(ip)),
-			of.Move{From: of.EthSrc.All(), To: of.EthDst.All()},
-			of.Set(of.EthSrc, hw(mac).Value()),
-			of.Output(of.PortInPort),
-		},
+		Match:   of.Match{of.VLAN(vlan), etherType(typeARP), of.IP(of.ARPTPA, netip.PrefixFrom(ip, 32))},
+		Actions: ARPAnswer(hw(mac), ip),
 	})
+}
+
+// ARPAnswer returns the actions that turn a request around: the address has the MAC.
+func ARPAnswer(mac of.MAC, ip netip.Addr) []of.Action {
+	return []of.Action{
+		of.Set(of.ARPOp, of.Uint(2)),
+		of.Move{From: of.ARPSHA.All(), To: of.ARPTHA.All()},
+		of.Move{From: of.ARPSPA.All(), To: of.ARPTPA.All()},
+		of.Set(of.ARPSHA, mac.Value()),
+		of.Set(of.ARPSPA, of.Addr(ip)),
+		of.Move{From: of.EthSrc.All(), To: of.EthDst.All()},
+		of.Set(of.EthSrc, mac.Value()),
+		of.Output(of.PortInPort),
+	}
 }
 
 // tunnel compiles the port to another host's endpoint.
