@@ -73,6 +73,10 @@ e2e-hostile: build ## a VM that sends FRAMES=20000 generated frames of every kin
 e2e-dhcp: build ## DHCP answered on the host: real clients at a DHCP agent's dnsmasq and at the extension, option for option; renewal over the change, trunk, iptables_hybrid, broker and server away (root)
 	$(GO) test -count 1 -timeout 12m -tags e2e -v -run TestDHCP $(TESTFLAGS) ./e2e/
 
+.PHONY: e2e-local-ip
+e2e-local-ip: build ## local IPs of the real server: VMs of two hosts reach the port of their own host, or who has the address; associations go and come; broker and server away (root)
+	$(GO) test -count 1 -timeout 6m -tags e2e -v -run TestLocalIP $(TESTFLAGS) ./e2e/
+
 .PHONY: e2e-smoke
 e2e-smoke: build ## the whole agent on the real server in three minutes: a rule opened and closed, restart, dead switch, tampered flows, broker away, a waiting port, trunk; packets and times as a table (root; RELEASE=29, BROKER=suite, SWITCH=suite, QUEUES=kolla,denied)
 	$(OF_RELEASES) $(GO) test -count 1 -timeout 8m -tags e2e -v -run TestSmoke $(TESTFLAGS) ./e2e/

@@ -5,6 +5,7 @@ package lab
 import (
 	"cmp"
 	"fmt"
+	"strings"
 )
 
 // serverParams is what the server's configuration depends on.
@@ -14,6 +15,7 @@ type serverParams struct {
 	database     string // SQLAlchemy URL
 	transportURL string
 	workers      string // processes that serve RPC
+	plugins      string // service plugins besides those that every server has, separated by commas
 	queues       queues
 }
 
@@ -23,7 +25,7 @@ func serverConfig(p serverParams) (neutron, ml2 string) {
 	n.setAll("DEFAULT",
 		"auth_strategy = noauth", // no Keystone: every request is an administrator's
 		"core_plugin = ml2",
-		"service_plugins = router,trunk,qos",
+		"service_plugins = "+strings.Join(append([]string{"router", "trunk", "qos"}, strings.FieldsFunc(p.plugins, func(r rune) bool { return r == ',' })...), ","),
 		"bind_host = 127.0.0.1",
 		fmt.Sprintf("bind_port = %d", p.apiPort),
 		"api_workers = 1",

@@ -81,6 +81,9 @@ func TestServerConfig(t *testing.T) {
 	if neutron, _ := serverConfig(serverParams{workers: "4"}); !strings.Contains(neutron, "\nrpc_workers = 4\n") {
 		t.Error("neutron.conf lacks its four workers")
 	}
+	if neutron, _ := serverConfig(serverParams{plugins: "local_ip,log"}); !strings.Contains(neutron, "\nservice_plugins = router,trunk,qos,local_ip,log\n") {
+		t.Errorf("other service plugins are missing:\n%s", neutron)
+	}
 	neutron, _ = serverConfig(serverParams{dir: "/lab/server", queues: "kolla,denied"})
 	for _, line := range []string{"policy_file = /lab/server/policy.yaml", "rabbit_stream_fanout = true", "use_queue_manager = true", "hostname = server"} {
 		if !strings.Contains(neutron, "\n"+line+"\n") {

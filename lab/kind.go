@@ -28,6 +28,8 @@ const (
 	EnvUnkind = "PATCHBAY_LAB_UNKIND"
 	// EnvWorkers is how many processes of neutron-server serve RPC: one, unless it says more.
 	EnvWorkers = "PATCHBAY_LAB_RPC_WORKERS"
+	// EnvPlugins are service plugins of neutron-server besides router, trunk and qos, separated by commas.
+	EnvPlugins = "PATCHBAY_LAB_PLUGINS"
 	// EnvRelease says of which release the server of a new lab is: the simulated one, or Neutron as Options.Release has it.
 	EnvRelease = "PATCHBAY_LAB_RELEASE"
 	// envLab names the lab binary that runs the simulated server.

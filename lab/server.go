@@ -39,7 +39,7 @@ func (l *Lab) writeServerConfig() error {
 		return fmt.Errorf("making the server's directory: %w", err)
 	}
 	neutron, ml2 := serverConfig(serverParams{
-		dir: dir, apiPort: l.snapshot().APIPort, transportURL: l.TransportURL(), workers: os.Getenv(EnvWorkers), queues: l.snapshot().Queues,
+		dir: dir, apiPort: l.snapshot().APIPort, transportURL: l.TransportURL(), workers: os.Getenv(EnvWorkers), plugins: os.Getenv(EnvPlugins), queues: l.snapshot().Queues,
 		database: "mysql+pymysql://neutron:neutron@" + l.databaseAddr() + "/neutron?charset=utf8mb4",
 	})
 	for name, text := range map[string]string{"neutron.conf": neutron, "ml2.ini": ml2, "policy.yaml": serverPolicy} {

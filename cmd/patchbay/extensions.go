@@ -11,6 +11,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/fdb"
 	"github.com/patchbay-sdn/patchbay/internal/grouplog"
+	"github.com/patchbay-sdn/patchbay/internal/localip"
 	"github.com/patchbay-sdn/patchbay/internal/metadata"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/options"
@@ -26,6 +27,7 @@ type madeExtension struct {
 	Metered bool                `json:"metered,omitempty"` // qos limits bandwidth with meters
 	Bound   extension.Bound     `json:"bound,omitzero"`    // of log
 	Meta    *metadata.Config    `json:"metadata,omitempty"`
+	Static  bool                `json:"static,omitempty"`  // local_ip translates without connection tracking
 }
 
 // extensionsOf lists those that the options name, in their order, after those that have an option of their own. Names that
@@ -53,6 +55,8 @@ func extensionsOf(o *options.Options) []madeExtension {
 		case "metadata_path":
 			c := metadataConfig(o)
 			out = append(out, madeExtension{Name: name, Meta: &c})
+		case "local_ip":
+			out = append(out, madeExtension{Name: name, Static: o.LocalIP.StaticNAT})
 		}
 	}
 	return out
@@ -87,6 +91,8 @@ func makers(list []madeExtension) ([]extension.New, error) {
 				return nil, errors.New("the extension metadata_path has no configuration")
 			}
 			out = append(out, metadata.New(*e.Meta))
+		case "local_ip":
+			out = append(out, localip.New(e.Static))
 		default:
 			return nil, fmt.Errorf("this version has no extension %s", e.Name)
 		}

@@ -93,10 +93,15 @@ func (x *extensions) onTime() (called bool) {
 // minTimer bounds how often an extension is told that its deadline has passed.
 const minTimer = 50 * time.Millisecond
 
-// tend does what the extensions list: the loop goes round at their deadlines, and, once a server is known, calls are made.
+// tend does what the extensions list: the log has their warnings, the loop goes round at their deadlines, and, once a server is known, calls are made.
 func (x *extensions) tend(registered bool) {
 	now := x.now()
 	for _, ext := range x.Set {
+		if ext.Warner != nil {
+			for _, sentence := range ext.Warner.Warnings() {
+				x.log.repeat(slog.LevelWarn, "extension warns", "extension", ext.Name(), "warning", sentence)
+			}
+		}
 		if ext.Timed == nil {
 			continue
 		}

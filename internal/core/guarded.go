@@ -56,6 +56,7 @@ func guard(in extension.Member, k *containment, r *resyncing) extension.Member {
 	guardIf(in.PacketHandler != nil, &out.PacketHandler, extension.PacketHandler(g))
 	guardIf(in.Bounded != nil, &out.Bounded, extension.Bounded(g))
 	guardIf(in.Recorder != nil, &out.Recorder, extension.Recorder(g))
+	guardIf(in.Warner != nil, &out.Warner, extension.Warner(g))
 	guardIf(in.Resyncer != nil, &out.Resyncer, extension.Resyncer(g))
 	guardIf(in.Puller != nil, &out.Puller, extension.Puller(g))
 	guardIf(in.Caller != nil, &out.Caller, extension.Caller(g))
@@ -240,6 +241,11 @@ func (g *guarded) OnPacket(p extension.Packet) (answer []openflow.Message, outco
 func (g *guarded) Records() (lines []string) {
 	_ = g.does("Records", func() error { lines = g.in.Recorder.Records(); return nil })
 	return lines
+}
+
+func (g *guarded) Warnings() (sentences []string) {
+	_ = g.does("Warnings", func() error { sentences = g.in.Warner.Warnings(); return nil })
+	return sentences
 }
 
 func (g *guarded) AddState(c *neutron.Configurations) {

@@ -4,7 +4,7 @@
 // routing and the like. docs/tutorial/first-extension.md shows how to write one.
 //
 // An [Extension] has three methods: its name, what follows from a change, and what it wants of an object. What else it does it
-// says by implementing optional interfaces: [PushHandler], [CastHandler], [RowHandler], [PacketHandler], [Bounded], [Recorder], [Resyncer], [Puller],
+// says by implementing optional interfaces: [PushHandler], [CastHandler], [RowHandler], [PacketHandler], [Bounded], [Recorder], [Warner], [Resyncer], [Puller],
 // [Caller], [Timed], [Forwarder], [Server], [StateReporter], [Saver], [Explainer]. [NewMember] finds them once, by type assertion. A type that wraps an
 // extension is a [Wrapper], or has to implement those that the wrapped one has.
 //
@@ -81,6 +81,9 @@ type Bounded interface{ PacketBound() Bound }
 
 // Recorder is a [PacketHandler] that has a log of its own. Records returns the lines that OnPacket has led to since it was last called.
 type Recorder interface{ Records() []string }
+
+// Warner is an extension that has something to tell whoever runs the agent. Warnings returns the sentences since it was last called, for the agent's log.
+type Warner interface{ Warnings() []string }
 
 // Resyncer is an extension that knows something of the server. Resync says that messages may have been lost: everything is to be
 // asked for again. What is known stays in force.

@@ -23,6 +23,7 @@ type Member struct {
 	PacketHandler PacketHandler
 	Bounded       Bounded
 	Recorder      Recorder
+	Warner        Warner
 	Resyncer      Resyncer
 	Puller        Puller
 	Caller        Caller
@@ -54,6 +55,7 @@ func NewMember(e Extension) Member {
 	m.PacketHandler, _ = e.(PacketHandler)
 	m.Bounded, _ = e.(Bounded)
 	m.Recorder, _ = e.(Recorder)
+	m.Warner, _ = e.(Warner)
 	m.Resyncer, _ = e.(Resyncer)
 	m.Puller, _ = e.(Puller)
 	m.Caller, _ = e.(Caller)

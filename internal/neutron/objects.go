@@ -63,6 +63,20 @@ type Log struct {
 	Revision     int64  `json:"revision_number"`
 }
 
+// LocalIPAssociation says that a port answers for a local IP address, to ports of its network on the same host.
+type LocalIPAssociation struct {
+	LocalIPID   string         `json:"local_ip_id"`
+	FixedPortID string         `json:"fixed_port_id"`
+	FixedIP     string         `json:"fixed_ip"`
+	LocalIP     Maybe[LocalIP] `json:"local_ip"`
+}
+
+// LocalIP is an address that several ports can have, each for its own host.
+type LocalIP struct {
+	Address string `json:"local_ip_address"`
+	Mode    string `json:"ip_mode"`
+}
+
 // Member is a port as far as it matters to others: which groups it is in, under which addresses.
 type Member struct {
 	ID                  string            `json:"id"`

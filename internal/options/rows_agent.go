@@ -91,7 +91,7 @@ func extensions() []config.Pair {
 }
 
 // Extensions are the names of those that Patchbay has.
-func Extensions() []string { return []string{"qos", "dhcp", "fdb", "log", "metadata_path"} }
+func Extensions() []string { return []string{"qos", "dhcp", "fdb", "log", "local_ip", "metadata_path"} }
 
 // What unknown_extensions can be.
 const (

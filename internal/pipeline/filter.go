@@ -315,6 +315,22 @@ func (f *filters) direct() {
 	}
 }
 
+// Sender is an IPv4 address under which a port may send, with the MAC that belongs to it.
+type Sender struct {
+	MAC neutron.MAC
+	IP  netip.Prefix
+}
+
+// Senders4 returns those of a port, sorted.
+func Senders4(p *world.Port) []Sender {
+	own := sendersOf(p).v4
+	out := make([]Sender, len(own))
+	for i, s := range own {
+		out[i] = Sender{s.mac, s.ip}
+	}
+	return out
+}
+
 // sender is an address under which a port may send, on both layers.
 type sender struct {
 	mac neutron.MAC

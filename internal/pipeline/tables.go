@@ -10,6 +10,7 @@ const (
 	intMACSpoof  = 25
 	intLocal     = 30 // egress of local IPs
 	intLocalIP   = 31
+	intLearned   = 32 // answers of ports that local IPs lead to; the switch learns its flows
 	intRateLimit = 58 // packets per second
 	intBandwidth = 59 // bits per second
 	intTransient = 60 // filters begin here; without filters, where switching happens
@@ -60,7 +61,12 @@ func tunnelTable(tunnelType string) uint8 {
 
 // Tables of the integration bridge that extensions send packets on to.
 const (
+	TableLocal     = intLocal
+	TableLocalIP   = intLocalIP
+	TableLearned   = intLearned
 	TableRateLimit = intRateLimit
 	TableBandwidth = intBandwidth
 	TableTransient = intTransient
+	TableIngress   = fwRulesIngress
+	TableNormal    = fwAcceptedNormal
 )

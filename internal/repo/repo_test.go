@@ -70,7 +70,8 @@ var mayImport = map[string][]string{
 	"internal/qos": {
 		"internal/extension", "internal/world", "internal/pipeline", "internal/neutron", "internal/ovsdb", "openflow",
 	},
-	"internal/dhcp": {"internal/extension", "internal/world", "internal/pipeline", "internal/neutron", "openflow"},
+	"internal/localip": {"internal/extension", "internal/world", "internal/pipeline", "internal/neutron", "openflow"},
+	"internal/dhcp":    {"internal/extension", "internal/world", "internal/pipeline", "internal/neutron", "openflow"},
 	"internal/grouplog": {
 		"internal/extension", "internal/world", "internal/pipeline", "internal/neutron", "internal/pace", "openflow",
 	},
