@@ -27,7 +27,7 @@ type madeExtension struct {
 	Metered bool                `json:"metered,omitempty"` // qos limits bandwidth with meters
 	Bound   extension.Bound     `json:"bound,omitzero"`    // of log
 	Meta    *metadata.Config    `json:"metadata,omitempty"`
-	Static  bool                `json:"static,omitempty"`  // local_ip translates without connection tracking
+	Static  bool                `json:"static,omitempty"` // local_ip translates without connection tracking
 }
 
 // extensionsOf lists those that the options name, in their order, after those that have an option of their own. Names that

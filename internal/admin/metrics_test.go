@@ -73,7 +73,7 @@ func TestMetrics(t *testing.T) {
 	src := example()
 	src.status.Totals = inspect.Totals{Messages: 10, Foreign: 7, Wired: inspect.Histogram{
 		Count: 3, Seconds: 4.5, Buckets: []inspect.Bucket{{Below: 1, Count: 2}, {Below: 5, Count: 3}},
-	}, Calls: 5, CallsFailed: 1, Apply: inspect.NewHistogram(.1, 1), Packets: map[string]map[string]uint64{"dhcp": {"answered": 8}}}
+	}, Calls: 5, CallsFailed: 1, Apply: inspect.NewHistogram(.1, 1), Packets: map[string]map[string]uint64{"dhcp": {"answered": 8}}, Requests: map[string]uint64{"answered": 6}}
 	src.status.Totals.Apply.Observe(200 * time.Millisecond)
 	src.status.Awaited = []inspect.Awaited{{Network: "n1"}, {Network: "n2"}}
 	src.status.Unmet = []inspect.Unmet{{Kind: inspect.UnmetExtension, Detail: "taas"}, {Kind: inspect.UnmetExtension, Detail: "log"}}
@@ -95,8 +95,8 @@ func TestMetrics(t *testing.T) {
 		`patchbay_calls_total{result="success"}`: "4", `patchbay_calls_total{result="error"}`: "1", `patchbay_apply_total{result="success"}`: "1",
 		`patchbay_apply_duration_seconds_bucket{le="0.1"}`: "0", `patchbay_apply_duration_seconds_bucket{le="1"}`: "1",
 		`patchbay_bridge_connected{bridge="br-int"}`: "1", "patchbay_networks_awaited": "2",
-		`patchbay_packets_total{extension="dhcp",outcome="answered"}`: "8",
-		`patchbay_configuration_unmet{kind="extension"}`:              "2", `patchbay_configuration_unmet{kind="local_ip"}`: "0",
+		`patchbay_packets_total{extension="dhcp",outcome="answered"}`: "8", `patchbay_metadata_requests_total{result="answered"}`: "6",
+		`patchbay_configuration_unmet{kind="extension"}`: "2", `patchbay_configuration_unmet{kind="local_ip"}`: "0",
 	} {
 		if got[name] != want {
 			t.Errorf("%s is %q, want %q", name, got[name], want)

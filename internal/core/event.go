@@ -17,9 +17,9 @@ import (
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
 
-// Take takes events whose consequences wait for the next Step: of a flood of messages as many are taken as there is time for. It returns the last event, if
-// that was a push about one port with which this host has nothing to do. The core remembers of it what [world.Stranger] tells, and decides the same when it
-// is told nothing else.
+// Take takes events whose consequences wait for the next Step: of a flood of messages as many are taken as there is time for. It returns
+// the last event, if that was a push about one port with which this host has nothing to do. The core remembers of it what
+// [world.Stranger] tells, and decides the same when it is told nothing else.
 func (c *Core) Take(now time.Time, events ...effect.Event) (passed *neutron.Push) {
 	c.begin(now)
 	c.world.Time = now

@@ -32,7 +32,7 @@ func TestPassed(t *testing.T) {
 			Args: []byte(`{"event_type":"updated","resource_list":[{"versioned_object.name":"` + kind + `","versioned_object.version":"1.0","versioned_object.data":` + data + `}]}`),
 		}}
 	}
-	if passed := a.Take(time.Now(), push("Port", `{"id":"p","revision_number":3}`)); passed == nil || passed.Kind != neutron.KindPort {
+	if p := a.Take(time.Now(), push("Port", `{"id":"p","revision_number":3}`)); p == nil || p.Kind != neutron.KindPort {
 		t.Error("a port of another host does not pass")
 	}
 	for name, e := range map[string]effect.Event{"a network": push("Network", `{"id":"n"}`), "a report": effect.ReportDue{}} {

@@ -43,7 +43,7 @@ var mayImport = map[string][]string{
 	"internal/capture":             {"internal/trace"},
 	"internal/fleet":               {},
 	"internal/hostmap":             {"internal/inspect"},
-	"internal/world":               {"internal/neutron", "internal/ovsdb"},
+	"internal/world":               {"internal/neutron", "internal/ovsdb", "internal/rawjson"},
 	"internal/pipeline":            {"internal/world", "internal/neutron", "internal/ovsdb", "openflow"},
 	"internal/forwarding":          {"internal/netlink", "openflow"},
 	"internal/metaproxy":           {"internal/netlink", "internal/pace", "openflow"},
@@ -89,6 +89,7 @@ var mayImport = map[string][]string{
 	"internal/tape": {
 		"openflow", "oslo/messaging", "internal/core", "internal/effect", "internal/neutron", "internal/ovsdb", "internal/conntrack", "internal/world", "internal/pipeline",
 		"internal/dataplane", "internal/pull", "internal/report", "internal/zones", "internal/extension", "internal/iptables", "internal/forwarding", "internal/metaproxy",
+		"internal/rawjson",
 	},
 	"internal/runner": {
 		"openflow", "oslo/messaging", "internal/effect", "internal/neutron", "internal/observe", "internal/conntrack", "internal/world", "internal/dataplane",

@@ -227,7 +227,7 @@ func (w *common) Now() uint64 { return w.seq }
 func (w *common) Missed() uint64 { return w.staleSince }
 
 // Expire forgets what is too old to matter, and has groups and lists of members asked for again that late messages may have added to.
-func (w *World) Expire(now time.Time) {
+func (w *filters) Expire(now time.Time) {
 	maps.DeleteFunc(w.deleted, func(_ string, at time.Time) bool { return now.Sub(at) > tombstoneLife })
 	w.confirm(now)
 }
