@@ -28,6 +28,21 @@ func TestPagesAreGenerated(t *testing.T) {
 	}
 }
 
+// A shell can read the recipes that the commands lead make to: a pattern for tests has characters that shells and make take for theirs.
+func TestRecipesCanBeRead(t *testing.T) {
+	const dry = `make() { command make -n "$@" | grep -v '^make' > "$recipe"; bash -n "$recipe"; }; `
+	for _, it := range allItems() {
+		if !regexp.MustCompile(`^([A-Z_]+=\S+ )*make [^&|;$]*('[^']*')?$`).MatchString(it.command) {
+			continue
+		}
+		cmd := exec.CommandContext(t.Context(), "bash", "-c", dry+it.command)
+		cmd.Dir, cmd.Env = "../..", append(os.Environ(), "recipe="+filepath.Join(t.TempDir(), "recipe"))
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%s: %s: %v\n%s", it.name, it.command, err, out)
+		}
+	}
+}
+
 func TestItemsAreWhole(t *testing.T) {
 	seen := map[string]bool{}
 	for _, it := range allItems() {
