@@ -29,8 +29,8 @@ func (r *Reporter) Done(b Batch, result Result, now time.Time) (confirmed []Clai
 		delete(r.unsure, id)
 		r.confirm(c)
 		confirmed = append(confirmed, c)
-		if c.Status != Up || b.resyncs != r.resyncs {
-			continue
+		if asked, wanted := r.networks[c.Segment]; c.Status != Up || b.resyncs != r.resyncs || wanted && b.id <= asked {
+			continue // what the server sent for this report may have come when nobody wanted it
 		}
 		if c.Tunnelled && r.requested[c.Segment].IsZero() {
 			r.requested[c.Segment] = now

@@ -275,7 +275,8 @@ func (r *Reporter) refreshBatch(candidates []Claim, now time.Time) Batch {
 	chosen := map[world.SegmentKey]bool{}
 	for _, c := range candidates {
 		before := r.confirmed[c.Port]
-		if c.Status != Up || before.Status != Up || c.Interface != before.Interface || chosen[c.Segment] || !r.networks[c.Segment] {
+		_, wanted := r.networks[c.Segment]
+		if c.Status != Up || before.Status != Up || c.Interface != before.Interface || chosen[c.Segment] || !wanted {
 			continue
 		}
 		chosen[c.Segment] = true

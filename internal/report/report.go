@@ -106,7 +106,7 @@ type Reporter struct {
 	flights   map[int]Batch
 	sent      int // batches, ever
 	resyncs   int
-	networks  map[world.SegmentKey]bool // whose forwarding entries the server has to send again
+	networks  map[world.SegmentKey]int // whose forwarding entries the server has to send again: by a batch after the one of this number
 	requested map[world.SegmentKey]time.Time
 }
 
@@ -116,7 +116,7 @@ func New(perReport int, checks *pace.Bucket) *Reporter {
 	return &Reporter{
 		perReport: perReport, checks: checks, retries: pace.Backoff[string]{}, step: 1, due: map[string]bool{}, confirmed: map[string]Claim{},
 		up: map[world.SegmentKey]int{}, unsure: map[string]Claim{}, again: map[string]bool{}, earlier: map[string]bool{}, flights: map[int]Batch{},
-		networks: map[world.SegmentKey]bool{}, requested: map[world.SegmentKey]time.Time{},
+		networks: map[world.SegmentKey]int{}, requested: map[world.SegmentKey]time.Time{},
 	}
 }
 
@@ -129,7 +129,7 @@ func (r *Reporter) Changed(port string) {
 // Refresh has the server send the forwarding entries of networks again. The report of one port of each makes it do so.
 func (r *Reporter) Refresh(networks ...world.SegmentKey) {
 	for _, key := range networks {
-		r.networks[key] = true
+		r.networks[key] = r.sent
 	}
 }
 

@@ -463,6 +463,23 @@ func TestRefresh(t *testing.T) {
 	h.done(h.want("refresh [a]"))
 }
 
+// A network goes and comes again while a refresh of it is in flight: the entries of that one came when nobody wanted them, so there is another.
+func TestRefreshAfterARefreshThatIsInFlight(t *testing.T) {
+	h := newHost(t, 10)
+	n := world.SegmentKey{Network: "n"}
+	h.set(tunnelled("a", "n"))
+	h.done(h.want("up [a] down [] with entries"))
+	h.Synced()
+	h.Refresh(n)
+	first := h.want("refresh [a]")
+	h.Refresh(n)
+	h.done(first)
+	h.done(h.want("refresh [a]"))
+	if h.want(); h.Stats().Networks != 0 {
+		t.Error("refreshes for ever")
+	}
+}
+
 // A request from before messages may have been lost does not count.
 func TestResync(t *testing.T) {
 	h := newHost(t, 10)
