@@ -100,3 +100,9 @@ e2e-tools: build packages ## the agent as kolla, TripleO, openstack-helm, OpenSt
 .PHONY: e2e-migrate
 e2e-migrate: build ## live migrations between two hosts, with the Python agent of RELEASE=29 and with Patchbay in one run: for how long a peer on each host has no answer; prints a table (root; BROKER=suite, SWITCH=suite)
 	$(OF_RELEASES) $(GO) test -count 1 -timeout 14m -tags e2e -v -run TestMigrate $(TESTFLAGS) ./e2e/
+
+# The older Patchbay of the region is this commit under another version, or OLD=FILE.
+.PHONY: e2e-fleet
+e2e-fleet: build ## six hosts with ssh servers, Python agents and two versions of Patchbay, are switched with `patchbay fleet` under packets: a canary goes back by itself, then all; prints the terminal (root; OLD=older binary, TESTFLAGS=-update writes the recording into docs)
+	$(if $(OLD),cp $(OLD) bin/patchbay-old,$(GO) build -trimpath -ldflags '-s -w -X main.version=0.9.0' -o bin/patchbay-old ./cmd/patchbay)
+	$(GO) test -count 1 -timeout 14m -tags e2e -v -run TestFleet $(TESTFLAGS) ./e2e/

@@ -158,6 +158,8 @@ type onCall struct {
 	network      lab.Network
 	rows         [][2]string
 	questions    []string // that were asked
+	away         *elsewhere
+	transport    string // the option, after login
 }
 
 func newOnCall(t *testing.T, overrides ...string) *onCall {

@@ -17,9 +17,12 @@ import (
 )
 
 // TestOnCall asks the questions of somebody who is on call, each with one command, on a host where something is wrong. The
-// same table is in docs/how-to/on-call.md, and the test holds them together.
+// same table is in docs/how-to/on-call.md, and the test holds them together. Each fault is handed over as a bundle too, and replayed elsewhere: the
+// same decisions, byte for byte.
 func TestOnCall(t *testing.T) {
 	x := newOnCall(t)
+	x.away = newElsewhere(t)
+	x.login()
 	defer x.print("command", "answer")
 	a, b, c := x.vms["a"], x.vms["b"], x.vms["c"]
 	ofport := func(vm *lab.VM) string { return x.vsctl(1, "get", "Interface", vm.Tap, "ofport") }
@@ -118,13 +121,13 @@ func TestOnCall(t *testing.T) {
 			x.thaw(1)
 			x.eventually(wired, func() bool { return x.vsctl(1, "get", "Port", a.Tap, "tag") != "7" })
 		},
-		answer: "It is on VLAN 7, but its network",
+		answer: "It is on VLAN 7, but its network", silent: true,
 	})
 	x.asked(question{
 		ask: "The agent is dead. Does traffic to the other host still pass?", args: []string{"trace", a.PortID, c.IPs[0]},
 		seed:   func() { x.killAgent(1) },
 		heal:   func() { x.startAgent(1) },
-		answer: "leaves: to " + x.l.Host(2).LocalIP() + " over vxlan",
+		answer: "leaves: to " + x.l.Host(2).LocalIP() + " over vxlan", silent: true, previous: true,
 	})
 	x.asked(question{
 		ask: "What happened to this port, and when?", args: []string{"events", "--about", b.PortID},
@@ -137,6 +140,7 @@ func TestOnCall(t *testing.T) {
 		heal:   x.startSwitch,
 		answer: "bridge br-int cannot be programmed",
 	})
+	x.away.otherwise(t)
 	x.documented()
 }
 
@@ -149,6 +153,8 @@ type question struct {
 	status     int
 	answer     string
 	matches    *regexp.Regexp
+	// silent: the agent gives no answer before it is healed; previous: the fault is that of the agent before.
+	silent, previous bool
 }
 
 func (x *onCall) asked(q question) {
@@ -157,7 +163,13 @@ func (x *onCall) asked(q question) {
 		x.t = t
 		defer func() { x.t = outer }()
 		q.seed()
+		if q.silent {
+			defer x.replays(t, q)
+		}
 		defer q.heal()
+		if !q.silent {
+			defer x.replays(t, q)
+		}
 		args := q.args
 		if q.rename != nil {
 			args = strings.Fields(q.rename(strings.Join(args, " ")))
@@ -240,7 +252,7 @@ func (x *onCall) killAgent(host int) {
 }
 
 func (x *onCall) startAgent(host int) {
-	if err := x.l.Host(host).StartAgent(x.ctx, lab.Patchbay, filtering); err != nil {
+	if err := x.l.Host(host).StartAgent(x.ctx, lab.Patchbay, filtering, x.transport); err != nil {
 		x.t.Fatal(err)
 	}
 }

@@ -176,6 +176,7 @@ func (c *cli) host() *cobra.Command {
 func (c *cli) agent() *cobra.Command {
 	cmd := &cobra.Command{Use: "agent", Short: "The layer-2 agent of a host"}
 	var overrides []string
+	var noWait bool
 	start := &cobra.Command{
 		Use:   "start HOST python|patchbay",
 		Short: "Start an agent and wait until neutron-server has received its state report",
@@ -189,6 +190,9 @@ func (c *cli) agent() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if noWait {
+				return h.LaunchAgent(ctx, kind, overrides...)
+			}
 			began := time.Now()
 			if err := h.StartAgent(ctx, kind, overrides...); err != nil {
 				return err
@@ -198,6 +202,7 @@ func (c *cli) agent() *cobra.Command {
 			return nil
 		}),
 	}
+	start.Flags().BoolVar(&noWait, "no-wait", false, "wait for nothing: for when the server does not hear from the agent")
 	start.Flags().StringArrayVar(&overrides, "set", nil, "section.option=value, on top of the default configuration; repeatable")
 	stop := &cobra.Command{
 		Use:   "stop HOST [python|patchbay]",

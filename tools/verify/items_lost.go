@@ -98,7 +98,11 @@ func operator() []item {
 	said := figure{name: "steps", pattern: `^=+ |^--- |passed$`, take: count, want: ">= 1"}
 	return append([]item{
 		sim("explain", "explain-faults", "ten connectivity faults: `trace` and `explain` name the cause, and real packets agree", "{tests} tests", "all pass", tests),
-		sim("on-call", "on-call", "the questions of somebody on call, each answered by one command on a host with the fault", "{tests} tests", "all pass", tests),
+		live("on-call", section, "PATCHBAY_LAB_SERVER=sim make --no-print-directory on-call", "e2e", []claim{
+			{text: "the questions of somebody on call, each answered by one command on a host with the fault; each fault as a support bundle, replayed as nobody and without network: the same decisions, byte for byte", wanted: "all pass", show: "{tests} tests; {bundles} bundles, {steps} steps"},
+		}, tests,
+			figure{name: "bundles", pattern: `^(\d+) bundles replayed elsewhere`, want: ">= 15"},
+			figure{name: "steps", pattern: `without network: (\d+) steps, \d+ events, all decisions the same`, want: ">= 100"}),
 		sim("alerts", "alerts", "a real Prometheus: each alert is fired by a fault and is silent after it; every query of the dashboard has data", "{alerts} alerts; {panels} panels, {queries} queries", "all",
 			figure{name: "alerts", pattern: `^[a-z].*  Patchbay\w+: `, take: count, want: ">= 14"},
 			figure{name: "panels", pattern: `^(\d+) panels`, want: ">= 10"},
@@ -108,6 +112,14 @@ func operator() []item {
 			figure{name: "planted", pattern: `(\d+) secrets planted`, want: ">= 5"}),
 		sim("admin-load", "admin-load", "200 slow readers, scrapes and nonsense do not hold up wiring", "median {alone} alone, {beside} beside them", "shown",
 			figure{name: "alone", pattern: `^alone +([\d.]+ ms)`}, figure{name: "beside", pattern: `^\d+ slow readers +([\d.]+ ms)`}),
+		live("e2e-fleet", section, "make --no-print-directory e2e-fleet", "e2e", []claim{
+			{text: "`patchbay fleet` on six hosts by ssh, of three kinds, one not reached and one that refuses: a canary that is not well goes back by itself, then all are switched under packets", wanted: "0 lost", show: "{lost} of {sent} lost, {passed} forbidden passed; {switched} hosts switched, {back} taken back"},
+		},
+			figure{name: "sent", pattern: `^fleet: \d+ of (\d+) packets lost`, want: ">= 10000"},
+			figure{name: "lost", pattern: `^fleet: (\d+) of \d+ packets lost`, want: "= 0"},
+			figure{name: "passed", pattern: `packets lost, (\d+) of \d+ forbidden ones passed`, want: "= 0"},
+			figure{name: "switched", pattern: `passed, (\d+) hosts switched`, want: "= 6"},
+			figure{name: "back", pattern: `hosts switched, (\d+) taken back`, want: "= 1"}),
 		live("plan", section, "make --no-print-directory plan", "e2e", []claim{{text: "`plan` beside a live Python agent touches nothing, and the differences it prints are those that then happen", wanted: "0 otherwise", show: "{printed} printed, {happened} happened, {otherwise} otherwise"}},
 			figure{name: "printed", pattern: `(\d+) differences of rows and flows printed`, take: sum, want: ">= 10"},
 			figure{name: "happened", pattern: `printed, (\d+) happened`, take: sum},
