@@ -249,7 +249,8 @@ func (x *faults) inSync() {
 func (c *cloud) remembered(t *testing.T) {
 	t.Helper()
 	for _, h := range c.l.Hosts() {
-		if !c.eventually(wired, func() bool { _, err := os.Stat(snapshotOf(h)); return err == nil }) {
+		// The first one waits for the forwarding entries of all networks: half a minute, if a network has ports on this host alone.
+		if !c.eventually(wired+30*time.Second, func() bool { _, err := os.Stat(snapshotOf(h)); return err == nil }) {
 			t.Fatalf("%s has no snapshot", h.Name())
 		}
 	}
