@@ -87,11 +87,14 @@ func with(c *agent.Config) { c.Extensions = []extension.New{dhcp.New(config())} 
 
 func newBench(t *testing.T, configure ...func(*agent.Config)) bench {
 	t.Helper()
-	return bench{onehost.New(t, answer, func(c *agent.Config) {
+	b := bench{onehost.New(t, answer)}
+	b.Configure = func(c *agent.Config) {
 		for _, f := range configure {
 			f(c)
 		}
-	})}
+	}
+	b.Start()
+	return b
 }
 
 // lease has udhcpc ask in a namespace, and returns what it got.
@@ -178,12 +181,7 @@ func TestClientsGetTheirAddress(t *testing.T) {
 	b.Wait("the snapshot", func() bool { _, err := os.Stat(b.Snapshot); return err == nil })
 	b.Stop()
 	b.Away.Store(true)
-	if err := b.Switch.StopVswitchd(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Switch.StartVswitchd(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	b.RestartSwitch()
 	b.Start()
 	b.Wait("the port to be wired from the snapshot", func() bool { s := b.Status(); return s.Ports["wired"] == 1 && s.Ready })
 	check("without a server, after a restart of switch and agent")

@@ -68,8 +68,8 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	b := &bench{}
-	b.Host = onehost.New(t, answer, func(c *agent.Config) {
+	b := &bench{Host: onehost.New(t, answer)}
+	b.Configure = func(c *agent.Config) {
 		onehost.Filtered(c)
 		c.Extensions = []extension.New{grouplog.New(extension.Bound{Rate: 100, Burst: 25})}
 		c.Records = func(r agent.Records, _ uint64) {
@@ -77,7 +77,8 @@ func newBench(t *testing.T) *bench {
 			defer b.mu.Unlock()
 			b.lines = append(b.lines, r.Lines...)
 		}
-	})
+	}
+	b.Start()
 	return b
 }
 

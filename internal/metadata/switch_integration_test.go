@@ -6,20 +6,14 @@ package metadata_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,22 +22,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/patchbay-sdn/patchbay/internal/agent"
-	"github.com/patchbay-sdn/patchbay/internal/conntrack"
 	"github.com/patchbay-sdn/patchbay/internal/extension"
-	"github.com/patchbay-sdn/patchbay/internal/inspect"
 	"github.com/patchbay-sdn/patchbay/internal/metadata"
 	"github.com/patchbay-sdn/patchbay/internal/metaproxy"
 	"github.com/patchbay-sdn/patchbay/internal/netlink/netlinktest"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
-	"github.com/patchbay-sdn/patchbay/internal/observe"
-	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
-	"github.com/patchbay-sdn/patchbay/internal/pipeline"
-	"github.com/patchbay-sdn/patchbay/internal/runner"
-	"github.com/patchbay-sdn/patchbay/internal/world"
-	"github.com/patchbay-sdn/patchbay/lab/sim/region"
-	"github.com/patchbay-sdn/patchbay/lab/vswitch"
-	"github.com/patchbay-sdn/patchbay/openflow"
-	"github.com/patchbay-sdn/patchbay/oslo/messaging"
+	"github.com/patchbay-sdn/patchbay/lab/onehost"
 )
 
 const secret = "not a real secret"
@@ -70,58 +54,24 @@ func (k kernel) Listen(ctx context.Context, device string, at netip.AddrPort) (l
 	return l, errors.Join(netlinktest.In(k.ns, func() { l, err = k.Host.Listen(ctx, device, at) }), err)
 }
 
-// cloud is a server that knows the ports of the test. Away: nobody answers.
-type cloud struct {
-	*region.Link
-	away *atomic.Bool
-}
-
-var errAway = errors.New("the broker is away")
-
-func boxed(data map[string]any) map[string]any { return map[string]any{"versioned_object.data": data} }
-
-func (c *cloud) Call(ctx context.Context, t messaging.Target, method string, args, result any) error {
-	if c.away.Load() {
-		return errAway
-	}
-	all, _ := args.(map[string]any)
-	kind, _ := all["resource_type"].(neutron.Kind)
-	filter, _ := all["filter_kwargs"].(map[string]any)
-	ids, byID := filter["id"].([]string)
-	var found []any
-	switch {
-	case method != "bulk_pull" || kind != neutron.KindPort:
-		return c.Link.Call(ctx, t, method, args, result)
-	case byID:
-		for _, id := range ids {
-			if data := portOf(id); data != nil {
-				o := boxed(data)
-				o["versioned_object.name"], o["versioned_object.version"] = string(kind), "1.1"
-				found = append(found, o)
-			}
+// answer is that of a server that knows the ports of the test, and no others.
+func answer(kind neutron.Kind, filter map[string]any) (found []map[string]any, ok bool) {
+	ids, _ := filter["id"].([]string)
+	for _, id := range ids {
+		if data := portOf(id); data != nil {
+			found = append(found, data)
 		}
 	}
-	text, err := json.Marshal(found)
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(text, result)
-}
-
-func (c *cloud) Serve(ctx context.Context, s messaging.Service) error {
-	if c.away.Load() {
-		return errAway
-	}
-	return c.Link.Serve(ctx, s)
+	return found, kind == neutron.KindPort
 }
 
 // vm is a VM of the test. The first two have the same address, in networks of their own; the third is in the network of the first.
-type vm struct{ network, project, ip, mac string }
+type vm struct{ network, project, ip string }
 
 var vms = map[string]vm{
-	"1": {"net1", "blue", "10.5.0.11", "fa:16:3e:00:00:01"},
-	"2": {"net2", "red", "10.5.0.11", "fa:16:3e:00:00:02"},
-	"3": {"net1", "green", "10.5.0.13", "fa:16:3e:00:00:03"},
+	"1": {"net1", "blue", "10.5.0.11"},
+	"2": {"net2", "red", "10.5.0.11"},
+	"3": {"net1", "green", "10.5.0.13"},
 }
 
 func portOf(id string) map[string]any {
@@ -131,28 +81,23 @@ func portOf(id string) map[string]any {
 		return nil
 	}
 	return map[string]any{
-		"id": id, "network_id": v.network, "project_id": v.project, "mac_address": v.mac, "admin_state_up": true, "device_owner": "compute:nova", "device_id": "vm" + n,
-		"status": "DOWN", "revision_number": 1, "fixed_ips": []any{boxed(map[string]any{"subnet_id": "s4", "ip_address": v.ip})},
-		"bindings":       []any{boxed(map[string]any{"host": "hv1", "status": "ACTIVE"})},
-		"binding_levels": []any{boxed(map[string]any{"host": "hv1", "segment": boxed(map[string]any{"network_type": "local"})})},
+		"id": id, "network_id": v.network, "project_id": v.project, "mac_address": onehost.MAC(n), "admin_state_up": true, "device_owner": "compute:nova", "device_id": "vm" + n,
+		"status": "DOWN", "revision_number": 1, "fixed_ips": []any{onehost.Boxed(map[string]any{"subnet_id": "s4", "ip_address": v.ip})},
+		"bindings":       []any{onehost.Boxed(map[string]any{"host": "hv1", "status": "ACTIVE"})},
+		"binding_levels": []any{onehost.Boxed(map[string]any{"host": "hv1", "segment": onehost.Boxed(map[string]any{"network_type": "local"})})},
 	}
 }
 
 // bench is an agent on a real switch with namespaces for VMs, and a server that stands for Nova.
 type bench struct {
-	*testing.T
-	sw       *vswitch.Switch
-	filter   bool
-	away     atomic.Bool
-	snapshot string
-	nova     *httptest.Server
-	proxy    *metaproxy.Proxy
-	agent    *agent.Agent
-	stop     func()
+	*onehost.Host
+	nova  *httptest.Server
+	proxy *metaproxy.Proxy
 }
 
 func newBench(t *testing.T, filter bool) *bench {
-	b := &bench{T: t, sw: vswitch.New(t), filter: filter, snapshot: filepath.Join(t.TempDir(), "snapshot")}
+	t.Helper()
+	b := &bench{Host: onehost.New(t, answer, "br-meta")}
 	b.nova = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := r.Header
 		if h.Get("X-Instance-ID-Signature") != (&metaproxy.Nova{Secret: secret}).Signature(h.Get("X-Instance-ID")) {
@@ -162,135 +107,42 @@ func newBench(t *testing.T, filter bool) *bench {
 		fmt.Fprint(w, h.Get("X-Instance-ID")+" "+h.Get("X-Tenant-ID")+" "+h.Get("X-Forwarded-For")+" "+r.URL.Path)
 	}))
 	t.Cleanup(b.nova.Close)
-	for _, br := range []string{"br-int", "br-meta"} {
-		b.vsctl("add-br", br, "--", "set", "Bridge", br, "datapath_type=netdev", "fail_mode=secure")
+	cfg := metadata.Config{CIDR: netip.MustParsePrefix("240.0.0.0/16"), VLAN: 1, BaseMAC: neutron.MAC{0xfa, 0x16, 0xee}, Port: 80}
+	b.Configure = func(c *agent.Config) {
+		if filter {
+			onehost.Filtered(c)
+		}
+		var err error
+		if b.proxy, err = metaproxy.New(metaproxy.Nova{URL: b.nova.URL, Secret: secret}, kernel{ns: b.Switch.Netns()}, ""); err != nil {
+			t.Fatal(err)
+		}
+		c.World.Physical = map[string]string{"meta": "br-meta"}
+		c.Extensions, c.Metadata = []extension.New{metadata.New(cfg)}, b.proxy
 	}
-	b.start()
-	t.Cleanup(func() { b.stop() })
+	b.Start()
 	return b
 }
 
-func (b *bench) vsctl(args ...string) {
-	b.Helper()
-	if out, err := b.sw.Vsctl(b.Context(), args...); err != nil {
-		b.Fatalf("ovs-vsctl %v: %v: %s", args, err, out)
-	}
-}
-
-func (b *bench) start() {
-	b.Helper()
-	database, err := ovsdb.New(ovsdb.Config{Endpoint: "unix:" + b.sw.DBSocket()})
-	if err != nil {
-		b.Fatal(err)
-	}
-	if b.proxy, err = metaproxy.New(metaproxy.Nova{URL: b.nova.URL, Secret: secret}, kernel{ns: b.sw.Netns()}, ""); err != nil {
-		b.Fatal(err)
-	}
-	sim := region.New(region.Config{})
-	cfg := metadata.Config{CIDR: netip.MustParsePrefix("240.0.0.0/16"), VLAN: 1, BaseMAC: neutron.MAC{0xfa, 0x16, 0xee}, Port: 80}
-	a, err := agent.New(agent.Config{
-		Host: "hv1", ReportInterval: 30 * time.Second, PortsPerReport: 20, Log: slog.New(slog.DiscardHandler), Snapshot: b.snapshot,
-		Link: runner.Supervised(func(ctx context.Context, bridge string) (*openflow.Conn, error) {
-			return openflow.Dial(ctx, "unix:"+b.sw.MgmtSocket(bridge), openflow.Config{})
-		}),
-		World: world.Config{
-			Host: "hv1", IntegrationBridge: "br-int", Physical: map[string]string{"meta": "br-meta"},
-			AntiSpoof: !b.filter, FilterTables: b.filter, Filter: b.filter, FailClosed: b.filter,
-		},
-		Conntrack:  untracked{},
-		Settings:   pipeline.Settings{DatapathType: "netdev", MACTableSize: 50000, Controller: "tcp:127.0.0.1:6633", InactivityProbe: 10000},
-		Extensions: []extension.New{metadata.New(cfg)}, Metadata: b.proxy,
-		Notifier: observe.NewNotifier(func(string) string { return "" }, 1),
-	}, database, func(func(messaging.Event)) (agent.Broker, error) {
-		return &cloud{sim.Join("hv1", nil), &b.away}, nil
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- a.Run(ctx) }()
-	b.agent = a
-	b.stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			b.Error(err)
-		}
-		sim.Close()
-	})
-}
-
-// untracked is connection tracking that has nothing to release.
-type untracked struct{}
-
-func (untracked) FlushZone(context.Context, uint16) error { return nil }
-func (untracked) Marked(context.Context, uint16) ([]conntrack.Connection, error) {
-	return nil, nil
-}
-
-func (untracked) Release(context.Context, uint16, []conntrack.Connection) (int, error) {
-	return 0, nil
-}
-
-func (b *bench) status() inspect.Status {
-	b.Helper()
-	s, err := b.agent.Status(b.Context())
-	if err != nil {
-		b.Fatal(err)
-	}
-	return s
-}
-
-func (b *bench) wait(what string, ok func() bool) {
-	b.Helper()
-	for end := time.Now().Add(40 * time.Second); !ok(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			b.Fatalf("waited for %s; status %+v", what, b.status())
-		}
-	}
-}
-
-func (b *bench) run(name string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(b.Context(), 20*time.Second)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.WaitDelay = time.Second
-	out, err := cmd.CombinedOutput()
-	return string(out), err
-}
-
-func (b *bench) must(name string, args ...string) {
-	b.Helper()
-	if out, err := b.run(name, args...); err != nil {
-		b.Fatalf("%s %v: %v: %s", name, args, err, out)
-	}
-}
-
-func (b *bench) ns(n string) string { return b.sw.Netns() + "-vm" + n }
+func (b *bench) ns(n string) string { return b.Switch.Netns() + "-vm" + n }
 
 // plug makes a VM with its address, and plugs it in.
 func (b *bench) plug(n string) {
 	b.Helper()
-	ns, tap, v := b.ns(n), "tap"+n, vms[n]
-	b.must("ip", "netns", "add", ns)
-	b.Cleanup(func() { _, _ = exec.CommandContext(context.Background(), "ip", "netns", "del", ns).CombinedOutput() })
-	b.must("ip", "-n", b.sw.Netns(), "link", "add", tap, "type", "veth", "peer", "name", "eth0", "address", v.mac, "netns", ns)
-	b.must("ip", "-n", b.sw.Netns(), "link", "set", tap, "up")
-	b.must("ip", "netns", "exec", ns, "ethtool", "-K", "eth0", "tx", "off") // there is no card that would write checksums
+	b.Plug(n)
+	b.Vsctl("set", "Interface", "tap"+n, "external_ids:vm-uuid=vm"+n)
 	b.configure(n)
-	b.vsctl("add-port", "br-int", tap, "--", "set", "Interface", tap, "external_ids:iface-id=port"+n, "external_ids:vm-uuid=vm"+n, `external_ids:attached-mac="`+v.mac+`"`)
 }
 
 // configure gives a VM its own MAC, address and route, as DHCP would.
 func (b *bench) configure(n string) {
 	b.Helper()
 	ns, v := b.ns(n), vms[n]
-	b.must("ip", "-n", ns, "link", "set", "eth0", "down")
-	b.must("ip", "-n", ns, "addr", "flush", "dev", "eth0")
-	b.must("ip", "-n", ns, "link", "set", "eth0", "address", v.mac)
-	b.must("ip", "-n", ns, "addr", "add", v.ip+"/24", "dev", "eth0")
-	b.must("ip", "-n", ns, "link", "set", "eth0", "up")
-	b.must("ip", "-n", ns, "route", "replace", "169.254.169.254/32", "dev", "eth0")
+	b.Must("ip", "-n", ns, "link", "set", "eth0", "down")
+	b.Must("ip", "-n", ns, "addr", "flush", "dev", "eth0")
+	b.Must("ip", "-n", ns, "link", "set", "eth0", "address", onehost.MAC(n))
+	b.Must("ip", "-n", ns, "addr", "add", v.ip+"/24", "dev", "eth0")
+	b.Must("ip", "-n", ns, "link", "set", "eth0", "up")
+	b.Must("ip", "-n", ns, "route", "replace", "169.254.169.254/32", "dev", "eth0")
 }
 
 // curl asks as a VM.
@@ -300,16 +152,16 @@ func (b *bench) curl(n string, more ...string) (string, error) {
 		url, more = more[0], more[1:]
 	}
 	args := append([]string{"netns", "exec", b.ns(n), "curl", "-s", "-S", "-m", "3", url}, more...)
-	return b.run("ip", args...)
+	return b.Run("ip", args...)
 }
 
 // answered waits until each VM is told who it is.
 func (b *bench) answered(when string, numbers ...string) {
 	b.Helper()
 	for _, n := range numbers {
-		want, got := fmt.Sprintf("vm%s %s %s /latest", n, vms[n].project, vms[n].ip), ""
-		b.wait(fmt.Sprintf("the answer to VM %s %s, last %q", n, when, got), func() bool {
-			got, _ = b.curl(n)
+		want := fmt.Sprintf("vm%s %s %s /latest", n, vms[n].project, vms[n].ip)
+		b.Wait(fmt.Sprintf("the answer to VM %s %s", n, when), func() bool {
+			got, _ := b.curl(n)
 			return got == want
 		})
 	}
@@ -320,12 +172,12 @@ func (b *bench) requests(n string) int {
 	b.Helper()
 	sum := 0
 	for _, bridge := range []string{"br-int", "br-meta"} {
-		out, err := b.sw.Ofctl(b.Context(), "dump-flows", bridge)
+		out, err := b.Switch.Ofctl(b.Context(), "dump-flows", bridge)
 		if err != nil {
 			b.Fatal(err, out)
 		}
 		for line := range strings.Lines(out) {
-			if !strings.Contains(line, "dl_src="+vms[n].mac) || !strings.Contains(line, "nw_src="+vms[n].ip) || !strings.Contains(line, "table=0") && !strings.Contains(line, "table=80") {
+			if !strings.Contains(line, "dl_src="+onehost.MAC(n)) || !strings.Contains(line, "nw_src="+vms[n].ip) || !strings.Contains(line, "table=0") && !strings.Contains(line, "table=80") {
 				continue
 			}
 			_, rest, _ := strings.Cut(line, "n_packets=")
@@ -344,7 +196,7 @@ func (b *bench) requests(n string) int {
 func (b *bench) tagged(from, as string, vlan uint16) {
 	b.Helper()
 	v := vms[as]
-	mac, err := net.ParseMAC(v.mac)
+	mac, err := net.ParseMAC(onehost.MAC(as))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -405,7 +257,7 @@ func testMetadata(b *bench) {
 	for _, n := range []string{"1", "2", "3"} {
 		b.plug(n)
 	}
-	b.wait("the ports to be wired", func() bool { s := b.status(); return s.Ports["wired"] == 3 && s.Pending.Flows == 0 && s.InSync })
+	b.Wired(3)
 	b.answered("at first", "1", "2", "3")
 
 	sent := []string{"-H", "X-Instance-ID: vm2", "-H", "X_Instance_ID: vm2", "-H", "X-Tenant-ID: red", "-H", "X-Forwarded-For: 10.5.0.99", "-H", "Connection: X-Instance-ID"}
@@ -414,9 +266,9 @@ func testMetadata(b *bench) {
 	}
 	b.nothing("another port", "1", "http://169.254.169.254:81/")
 
-	b.must("ip", "-n", b.ns("1"), "addr", "add", "10.5.0.13/32", "dev", "eth0")
+	b.Must("ip", "-n", b.ns("1"), "addr", "add", "10.5.0.13/32", "dev", "eth0")
 	b.nothing("the address of another", "1", "--interface", "10.5.0.13")
-	b.must("ip", "-n", b.ns("1"), "link", "set", "eth0", "address", vms["3"].mac)
+	b.Must("ip", "-n", b.ns("1"), "link", "set", "eth0", "address", onehost.MAC("3"))
 	b.nothing("the MAC of another", "1", "--interface", "10.5.0.11")
 	b.nothing("the MAC and address of another", "1", "--interface", "10.5.0.13")
 	b.configure("1")
@@ -433,23 +285,13 @@ func testMetadata(b *bench) {
 	}
 	b.answered("under its own name again", "1", "2")
 
-	if err := b.sw.StopVswitchd(b.Context()); err != nil {
-		b.Fatal(err)
-	}
-	if err := b.sw.StartVswitchd(b.Context()); err != nil {
-		b.Fatal(err)
-	}
+	b.RestartSwitch()
 	b.answered("after the switch was restarted", "1", "2", "3")
 
-	b.stop()
-	b.away.Store(true)
-	if err := b.sw.StopVswitchd(b.Context()); err != nil {
-		b.Fatal(err)
-	}
-	if err := b.sw.StartVswitchd(b.Context()); err != nil {
-		b.Fatal(err)
-	}
-	b.start()
+	b.Stop()
+	b.Away.Store(true)
+	b.RestartSwitch()
+	b.Start()
 	b.answered("with the server away, after switch and agent were restarted", "1", "2", "3")
 	b.nova.Close()
 	if got, err := b.curl("1"); err != nil || !strings.Contains(got, "cannot be reached") {

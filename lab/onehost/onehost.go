@@ -41,7 +41,7 @@ type Host struct {
 	*testing.T
 	Switch *vswitch.Switch
 	Agent  *agent.Agent
-	// Configure changes what the agent is started with. The test may set another one between Stop and Start.
+	// Configure, if set, changes what the agent is started with.
 	Configure func(*agent.Config)
 	// Away is whether broker and server are.
 	Away atomic.Bool
@@ -52,12 +52,13 @@ type Host struct {
 	stop   func()
 }
 
-// New starts a switch and an agent, which end with the test.
-func New(t *testing.T, answer Answer, configure func(*agent.Config)) *Host {
+// New starts a switch with br-int and other bridges. The test sets Configure and calls Start; the agent ends with the test.
+func New(t *testing.T, answer Answer, bridges ...string) *Host {
 	t.Helper()
-	h := &Host{T: t, Switch: vswitch.New(t), Configure: configure, Snapshot: filepath.Join(t.TempDir(), "snapshot"), answer: answer}
-	h.Vsctl("add-br", "br-int", "--", "set", "Bridge", "br-int", "datapath_type=netdev", "fail_mode=secure")
-	h.Start()
+	h := &Host{T: t, Switch: vswitch.New(t), Snapshot: filepath.Join(t.TempDir(), "snapshot"), answer: answer, stop: func() {}}
+	for _, br := range append([]string{"br-int"}, bridges...) {
+		h.Vsctl("add-br", br, "--", "set", "Bridge", br, "datapath_type=netdev", "fail_mode=secure")
+	}
 	t.Cleanup(h.Stop)
 	return h
 }
@@ -67,7 +68,7 @@ func Filtered(c *agent.Config) {
 	c.World.AntiSpoof, c.World.FilterTables, c.World.Filter, c.World.FailClosed = false, true, true, true
 }
 
-// Start starts the agent: at first without a firewall and without extensions, if Configure does not say otherwise.
+// Start starts the agent: without a firewall and without extensions, if Configure does not say otherwise.
 func (h *Host) Start() {
 	h.Helper()
 	database, err := ovsdb.New(ovsdb.Config{Endpoint: "unix:" + h.Switch.DBSocket()})
@@ -84,7 +85,9 @@ func (h *Host) Start() {
 		Settings:  pipeline.Settings{DatapathType: "netdev", MACTableSize: 50000, Controller: "tcp:127.0.0.1:6633", InactivityProbe: 10000},
 		Notifier:  observe.NewNotifier(func(string) string { return "" }, 1),
 	}
-	h.Configure(&c)
+	if h.Configure != nil {
+		h.Configure(&c)
+	}
 	sim := region.New(region.Config{})
 	a, err := agent.New(c, database, func(func(messaging.Event)) (agent.Broker, error) {
 		return &server{Link: sim.Join("hv1", nil), answer: h.answer, away: &h.Away}, nil
@@ -170,6 +173,17 @@ func (h *Host) Plug(n string) string {
 	return ns
 }
 
+// RestartSwitch has ovs-vswitchd lose its flows.
+func (h *Host) RestartSwitch() {
+	h.Helper()
+	if err := h.Switch.StopVswitchd(h.Context()); err != nil {
+		h.Fatal(err)
+	}
+	if err := h.Switch.StartVswitchd(h.Context()); err != nil {
+		h.Fatal(err)
+	}
+}
+
 // Status is what the agent says about itself.
 func (h *Host) Status() inspect.Status {
 	h.Helper()
@@ -180,10 +194,10 @@ func (h *Host) Status() inspect.Status {
 	return s
 }
 
-// Wait waits for something, 20 seconds at most.
+// Wait waits for something, 40 seconds at most.
 func (h *Host) Wait(what string, ok func() bool) {
 	h.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(40 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
 			h.Fatalf("waited for %s; status %+v", what, h.Status())
 		}
