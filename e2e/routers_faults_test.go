@@ -373,7 +373,13 @@ func (r *routed) handOver(t *testing.T) {
 	}
 }
 
-// unnumbered are rows without the ids of those that limit bandwidth, which the Python agent makes anew at every start.
+// riders are the sub-ports of a trunk as its parent's row lists them, in whatever order the agent that wrote it had them.
+var (
+	riders = regexp.MustCompile(`subport_ids=""\[[^\]]*\]""`)
+	portID = regexp.MustCompile(`[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
+)
+
+// unnumbered are rows without the ids of those that limit bandwidth, which the Python agent makes anew at every start, and with sub-ports in order.
 func unnumbered(rows map[string][]string) map[string][]string {
 	var ids []string
 	for name, lines := range rows {
@@ -387,7 +393,12 @@ func unnumbered(rows map[string][]string) map[string][]string {
 	out := map[string][]string{}
 	for name, lines := range rows {
 		for _, line := range lines {
-			out[name] = append(out[name], hide.Replace(line))
+			line = riders.ReplaceAllStringFunc(hide.Replace(line), func(list string) string {
+				ids := portID.FindAllString(list, -1)
+				slices.Sort(ids)
+				return "subport_ids=" + strings.Join(ids, " ")
+			})
+			out[name] = append(out[name], line)
 		}
 		slices.Sort(out[name])
 	}

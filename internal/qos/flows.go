@@ -225,21 +225,26 @@ func (q *QoS) number(id string) {
 	}
 }
 
+// newMeter chooses the id of a meter. Ids under both keys are those of two agents that had the host one after the other: the one under the newer
+// key counts, whatever the order in which rows are read.
 func (q *QoS) newMeter(key meterKey, most uint32) uint32 {
 	taken := map[uint32]bool{}
-	var written uint32
+	written := make([]uint32, len(key.keys()))
 	for p := range q.w.View.Ports() {
 		for k, v := range p.OtherConfig {
-			if n := meterID(k, v); n != 0 && slices.Contains(key.keys(), k) {
-				written = n
+			n := meterID(k, v)
+			if i := slices.Index(key.keys(), k); n != 0 && i >= 0 {
+				written[i] = max(written[i], n)
 			} else {
 				taken[n] = true
 			}
 		}
 	}
-	if written != 0 && written <= most && !taken[written] && q.w.MeterIDs.Free(written, key.use()) {
-		q.w.MeterIDs[written] = key.use()
-		return written
+	for _, n := range written {
+		if n != 0 && n <= most && !taken[n] && q.w.MeterIDs.Free(n, key.use()) {
+			q.w.MeterIDs[n] = key.use()
+			return n
+		}
 	}
 	return q.w.MeterIDs.Choose(key.use(), most, func(n uint32) bool { return taken[n] })
 }

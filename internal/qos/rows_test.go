@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
+	"github.com/patchbay-sdn/patchbay/internal/world"
 )
 
 // view is a database with ports, QoS rows and queues.
@@ -134,6 +135,22 @@ func TestNumbersOfMeters(t *testing.T) {
 	}{{"m_egress", "7", 7}, {"m_ingress", "4294967295", 4294967295}, {"m_ingress", "4294967296", 0}, {"egress", "7", 0}, {"tag", "7", 0}, {"m_egress", "x", 0}} {
 		if got := meterID(c.key, c.value); got != c.want {
 			t.Errorf("%s=%s: %d", c.key, c.value, got)
+		}
+	}
+}
+
+// TestMetersOfTwoAgents: an agent of Neutron 21 had a host of ours for a while, so both ids of a meter are written down. Ours counts, whatever the
+// order in which rows are read; what is only under the older key is taken over.
+func TestMetersOfTwoAgents(t *testing.T) {
+	both := ovsdb.Port{UUID: "p", Name: "tap", OtherConfig: map[string]string{"pps_m_egress": "7", "m_egress": "8", "m_ingress": "9", "pps_n_egress": "10"}}
+	for range 50 {
+		w := world.New(world.Config{IntegrationBridge: "br-int"})
+		w.View = view([]ovsdb.Port{both}, nil, nil)
+		q := build(w, false)
+		for key, want := range map[meterKey]uint32{{"m", packets, egress}: 7, {"m", packets, ingress}: 9, {"n", packets, egress}: 10} {
+			if got := q.newMeter(key, 100); got != want {
+				t.Fatalf("%v: meter %d, want %d", key, got, want)
+			}
 		}
 	}
 }
