@@ -94,7 +94,7 @@ func (n *Names) Learn(v *ovsdb.View) {
 	}
 	// A dead port has the VLAN of before written down. Its network may have another since, and its VLAN another network.
 	for tag, networks := range left {
-		if networks = slices.DeleteFunc(networks, func(name string) bool { return live[name] }); vlans[tag] == nil && len(networks) > 0 {
+		if networks = slices.DeleteFunc(networks, func(name string) bool { return live[name] }); vlans[tag] == nil && n.vlans[tag] == "" && len(networks) > 0 {
 			vlans[tag] = networks
 		}
 	}

@@ -153,10 +153,10 @@ func (h *host) unplug(id string) {
 // text is what is wanted and what is in the database, without the numbers of this run.
 func (h *host) text() []string {
 	names := parity.NewNames()
-	names.Learn(h.w.View)
-	for _, s := range h.w.Segments.All() {
+	for _, s := range h.w.Segments.All() { // first: a dead port has the VLAN that its network had before written down
 		names.VLAN(s.VLAN, s.Key.String())
 	}
+	names.Learn(h.w.View)
 	flows := map[string]map[openflow.Key]openflow.Flow{"br-int": {}, "br-ex": {}}
 	var meters []openflow.MeterDesc
 	for _, want := range h.wants {
