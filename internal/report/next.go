@@ -143,8 +143,8 @@ func (r *Reporter) sort(due []Claim, now time.Time) *list {
 	l := &list{held: map[world.SegmentKey]bool{}}
 	var up []Claim
 	for _, c := range due {
-		if r.confirmed[c.Port].Status == Unknown && c.Status == Up && c.ServerStatus == "ACTIVE" {
-			r.earlier[c.Port] = true
+		if r.confirmed[c.Port].Status == Unknown && c.ServerStatus == "ACTIVE" && (c.Status == Up || c.Status == Unknown) {
+			r.earlier[c.Port] = true // also while something holds it: a sub-port waits for its trunk, which may have lost it
 		}
 		if !c.Applied || r.inFlight(c.Port) || r.waiting(c.Port, now) {
 			continue

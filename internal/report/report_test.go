@@ -158,14 +158,16 @@ func TestReplug(t *testing.T) {
 }
 
 // A port that an earlier run reported, and that goes before this one has, is reported down: a trunk lost it while no agent ran. Of a port that the
-// server does not have as ACTIVE nothing is said.
+// server does not have as ACTIVE nothing is said. The trunk's sub-port c waited for its trunk all the time.
 func TestAPortOfAnEarlierRunGoes(t *testing.T) {
 	h := newHost(t, 10)
-	h.set(Claim{Port: "a", Status: Up, Interface: "i", ServerStatus: "ACTIVE"}, Claim{Port: "b", Status: Up, Interface: "j", ServerStatus: "DOWN"})
+	h.set(Claim{Port: "a", Status: Up, Interface: "i", ServerStatus: "ACTIVE"}, Claim{Port: "b", Status: Up, Interface: "j", ServerStatus: "DOWN"},
+		Claim{Port: "c", Status: Unknown, Applied: true, ServerStatus: "ACTIVE"})
 	h.want()
 	h.gone("a")
 	h.gone("b")
-	h.done(h.want("up [] down [a]"))
+	h.gone("c")
+	h.done(h.want("up [] down [a c]"))
 	h.gone("a")
 	h.want()
 }
