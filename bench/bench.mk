@@ -12,6 +12,10 @@ bench-extensions: build ## the agent with quality of service, distributed routin
 bench-groups: build ## what one member of a security group costs, at 10 to 10,000 members, beside the Python agent (root)
 	@$(GO) test -count 1 -timeout 120m -tags bench -run TestGroups $(TESTFLAGS) -v ./bench/
 
+.PHONY: bench-hybrid
+bench-hybrid: build ## what one rule, one member and a start cost with 10, 100 and 500 ports behind Linux bridges, beside the Python agent (root)
+	@$(GO) test -count 1 -timeout 60m -tags bench -run TestHybrid $(TESTFLAGS) -v ./bench/
+
 .PHONY: bench-peers
 bench-peers: build ## filtered ports beside the Python agent and Debian's ovn-controller, in one run, as one table (root)
 	@$(GO) test -count 1 -timeout 60m -tags bench -run TestPeers $(TESTFLAGS) -v ./bench/

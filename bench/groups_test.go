@@ -46,20 +46,21 @@ func limit(variable string, otherwise time.Duration) time.Duration {
 	return otherwise
 }
 
-// memberSizes are the sizes of the remote group: PATCHBAY_BENCH_MEMBERS, or all.
-func memberSizes(t *testing.T) []int {
-	var sizes []int
-	for _, word := range strings.Fields(strings.ReplaceAll(os.Getenv("PATCHBAY_BENCH_MEMBERS"), ",", " ")) {
+// sizes are the numbers that a variable names, or the others.
+func sizes(t *testing.T, variable string, otherwise ...int) []int {
+	t.Helper()
+	var list []int
+	for _, word := range strings.Fields(strings.ReplaceAll(os.Getenv(variable), ",", " ")) {
 		var n int
 		if _, err := fmt.Sscan(word, &n); err != nil {
-			t.Fatalf("PATCHBAY_BENCH_MEMBERS: %v", err)
+			t.Fatalf("%s: %v", variable, err)
 		}
-		sizes = append(sizes, n)
+		list = append(list, n)
 	}
-	if len(sizes) == 0 {
-		return []int{10, 100, 1000, 10_000}
+	if len(list) == 0 {
+		return otherwise
 	}
-	return sizes
+	return list
 }
 
 // groupRun is what one agent made of a remote group of one size.
@@ -105,7 +106,7 @@ func TestGroups(t *testing.T) {
 	}
 	began, before := time.Now(), loadAverage()
 	var all []groupRun
-	for i, n := range memberSizes(t) {
+	for i, n := range sizes(t, "PATCHBAY_BENCH_MEMBERS", 10, 100, 1000, 10_000) {
 		host := l.Host(1)
 		s.AddAgent(host.Name(), netip.MustParseAddr(host.LocalIP()))
 		made, err := s.Populate(t.Context(), sim.Population{

@@ -147,7 +147,18 @@ func (s *side) shot(st state, what string, c conn, build func(conn, token) []byt
 	if !forward {
 		from, to = to, from
 	}
-	return fired{s.cells[st], fmt.Sprintf("%s of %s", what, c), from, to, build(c, k), k, want}
+	frame := build(c, k)
+	return fired{s.cells[st], fmt.Sprintf("%s of %s", what, c), from, to, frame, k, want || s.leavesAnyway(st, c, from, frame)}
+}
+
+// leavesAnyway returns whether rules of iptables let a frame pass that no group allows: those of Neutron let every ICMPv6 packet of a VM out that has the
+// VM's addresses, and with it the answers.
+func (s *side) leavesAnyway(st state, c conn, from *vm, frame []byte) bool {
+	const nextHeader = 20
+	if !s.f.hybrid || c.version != 6 || frame[nextHeader] != protoICMPv6 {
+		return false
+	}
+	return from == s.target.vm || st == isRevoked && s.target.direction == "egress"
 }
 
 // smuggled is the same frame once more, if it goes to the target, from a VM on the peer's host that may send everything:

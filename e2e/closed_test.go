@@ -78,6 +78,11 @@ func (f *filtered) operator(t *testing.T) {
 	}) {
 		t.Error("no frame from one tap of the operator's arrives at the other")
 	}
+	if f.hybrid { // until the agent's first write a new port is in no VLAN either, unless os-vif isolates it: they hear it
+		from.probe.close()
+		to.probe.close()
+		f.ears = f.ears[2:]
+	}
 }
 
 // failClosed plugs VMs that send all the time.
@@ -181,14 +186,19 @@ func (f *filtered) flood(t *testing.T, v *vm) *flood {
 				x.never[k] = fmt.Sprintf("udp over IPv%d to %s", version, to.name)
 				list = append(list, c.first(k))
 			}
+			if f.hybrid {
+				continue // iptables filters nothing but IP
+			}
 			k := f.token()
 			x.never[k] = "plain frame to " + to.name
 			list = append(list, plain(to.MAC, mac, k))
 		}
+		if !f.hybrid {
+			k := f.token()
+			x.never[k] = "broadcast"
+			list = append(list, plain(broadcast, mac, k))
+		}
 		k := f.token()
-		x.never[k] = "broadcast"
-		list = append(list, plain(broadcast, mac, k))
-		k = f.token()
 		x.never[k] = "false ARP request"
 		return append(list, arp(1, broadcast, mac, mac, address4(88), mac, v.v4, k))
 	}
@@ -226,6 +236,11 @@ func (x *flood) send(netns string, frames [][]byte) {
 			if p.send(frame) == nil {
 				x.sent.Add(1)
 			}
+		}
+		if x.f.hybrid {
+			// Rules of iptables stand before the socket from which a switch without the kernel's datapath reads. What waits there was sent
+			// before the rules were written, so it must not be so much that it is read when the port is in its network.
+			time.Sleep(2 * time.Millisecond)
 		}
 	}
 }
@@ -315,11 +330,11 @@ func (f *filtered) plugFlooder(t *testing.T, v *vm) {
 func (f *filtered) pull(t *testing.T, v *vm) {
 	t.Helper()
 	sw := f.l.Host(v.host).Switch()
-	number, err := sw.Vsctl(f.ctx, "get", "Interface", v.Tap, "ofport")
+	number, err := sw.Vsctl(f.ctx, "get", "Interface", v.Device(), "ofport")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := sw.Vsctl(f.ctx, "del-port", "br-int", v.Tap); err != nil {
+	if _, err := sw.Vsctl(f.ctx, "del-port", "br-int", v.Device()); err != nil {
 		t.Fatal(err)
 	}
 	f.eventually(wired/2, func() bool {
@@ -335,7 +350,7 @@ func (f *filtered) pull(t *testing.T, v *vm) {
 // insert plugs it in again.
 func (f *filtered) insert(t *testing.T, v *vm) {
 	t.Helper()
-	if _, err := f.l.Host(v.host).Switch().Vsctl(f.ctx, "add-port", "br-int", v.Tap, "--", "set", "Interface", v.Tap,
+	if _, err := f.l.Host(v.host).Switch().Vsctl(f.ctx, "add-port", "br-int", v.Device(), "--", "set", "Interface", v.Device(),
 		"external_ids:iface-id="+v.PortID, `external_ids:attached-mac="`+v.MAC+`"`,
 		"external_ids:iface-status=active", "external_ids:vm-uuid="+v.PortID); err != nil {
 		t.Fatal(err)
@@ -359,7 +374,7 @@ func (f *filtered) crash(t *testing.T, host int) {
 
 func (f *filtered) revive(t *testing.T, host int) {
 	t.Helper()
-	if err := f.l.Host(host).StartAgent(f.ctx, f.agent, filtering); err != nil {
+	if err := f.l.Host(host).StartAgent(f.ctx, f.agent, f.driver()); err != nil {
 		t.Fatal(err)
 	}
 }

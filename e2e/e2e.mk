@@ -9,10 +9,14 @@ OF_RELEASES = $(if $(RELEASE)$(BROKER)$(SWITCH),bin/lab release make $(RELEASE) 
 .PHONY: e2e e2e-groups e2e-qos e2e-blink faults soak explain-faults on-call alerts secrets admin-load
 
 e2e: build ## real packets between VMs: wiring on three hosts, every network type, DHCP, isolation; then security groups; prints tables (root)
-	$(E2E) -run 'TestWiring|TestGroups|TestQoS|TestTrunk' $(TESTFLAGS) ./e2e/
+	$(E2E) -run 'TestWiring|TestGroups$$|TestQoS|TestTrunk' $(TESTFLAGS) ./e2e/
 
 e2e-groups: build ## security groups alone: every rule kind, forged frames, fail closed, revoked connections (root; PATCHBAY_E2E_AGENT=python)
-	$(E2E) -run TestGroups $(TESTFLAGS) ./e2e/
+	$(E2E) -run 'TestGroups$$' $(TESTFLAGS) ./e2e/
+
+.PHONY: e2e-groups-hybrid
+e2e-groups-hybrid: build ## the same with VMs behind Linux bridges, filtered by iptables (root; PATCHBAY_E2E_AGENT=python)
+	$(E2E) -run TestGroupsHybrid $(TESTFLAGS) ./e2e/
 
 .PHONY: e2e-routers
 e2e-routers: build ## distributed router (Debian's layer-3 agent, three hosts), trunk, limits and filters together; restarts, dead switches, broker away, hand-over (root; PATCHBAY_E2E_AGENT=python)
@@ -83,7 +87,11 @@ e2e-smoke: build ## the whole agent on the real server in three minutes: a rule 
 
 .PHONY: e2e-hybrid
 e2e-hybrid: build ## VMs behind Linux bridges, filtered by iptables: a rule opened and closed, a member, restart and kill -9 with no rule touched, drift, br_netfilter off, the Python agent and back, firewall_driver openvswitch and back; packets as a table (root; PATCHBAY_LAB_SERVER=sim)
-	$(GO) test -count 1 -timeout 12m -tags e2e -v -run TestHybrid $(TESTFLAGS) ./e2e/
+	$(GO) test -count 1 -timeout 12m -tags e2e -v -run 'TestHybrid$$' $(TESTFLAGS) ./e2e/
+
+.PHONY: e2e-hybrid-drivers
+e2e-hybrid-drivers: build ## two hosts with 40 VMs behind Linux bridges: firewall_driver from iptables_hybrid to openvswitch and back, with both back ends of iptables, under packets of all; as a table (root; PATCHBAY_LAB_SERVER=sim)
+	$(GO) test -count 1 -timeout 12m -tags e2e -v -run TestHybridDrivers $(TESTFLAGS) ./e2e/
 
 .PHONY: footprint
 footprint: build ## connections, queues, start, restart and log of both agents while they idle; prints a line each (root)

@@ -37,12 +37,18 @@ func agentUnderTest(t *testing.T) lab.AgentKind {
 // TestGroups sends real packets through filters of every kind: what a rule allows arrives and what comes near to it does
 // not; nobody speaks under another's address; nothing leaves a port before its filters are there; and a rule that is taken
 // away ends the connections it had allowed.
-func TestGroups(t *testing.T) {
+func TestGroups(t *testing.T) { testGroups(t, false) }
+
+// TestGroupsHybrid does the same with VMs behind Linux bridges, which rules of iptables filter.
+func TestGroupsHybrid(t *testing.T) { testGroups(t, true) }
+
+func testGroups(t *testing.T, hybrid bool) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	start := time.Now()
 	agent := agentUnderTest(t)
-	f := &filtered{agent: agent, cloud: &cloud{l: lab.New(t, 2), ctx: ctx, round: round{name: string(agent)}}}
+	f := &filtered{agent: agent, cloud: &cloud{l: lab.New(t, 2), ctx: ctx, hybrid: hybrid, round: round{name: string(agent)}}}
 	t.Cleanup(f.close)
 	t.Cleanup(func() { f.table.print(time.Since(start)) })
 	if !f.run(t, "agents start", "2", func(t *testing.T) { f.startAgents(t, agent) }) {

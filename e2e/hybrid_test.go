@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/lab"
+	"github.com/patchbay-sdn/patchbay/lab/daemon"
 )
 
 // TestHybrid has VMs behind Linux bridges of their own, as os-vif plugs them in for firewall_driver = iptables_hybrid, on two hosts. Rules of iptables
@@ -64,7 +66,8 @@ const hybridTime = 11 * time.Minute
 // hybrid is the lab with VMs behind Linux bridges.
 type hybrid struct {
 	*smoke
-	club string // a remote group
+	club  string   // a remote group
+	pairs [][2]*vm // more VMs like near and far
 }
 
 // memberPort is what members of the club may send to.
@@ -86,10 +89,13 @@ func (x *hybrid) prepare(t *testing.T) {
 	}
 	x.near, x.far = add("near", x.blue, 1, 1, x.group), add("far", x.blue, 2, 2, x.open)
 	x.reds = []*vm{add("red1", x.red, 3, 1, x.open), add("red2", x.red, 4, 2, x.open)}
+	for i := range x.pairs {
+		x.pairs[i] = [2]*vm{add(fmt.Sprint("near", i), x.blue, 10+2*i, 1, x.group), add(fmt.Sprint("far", i), x.blue, 11+2*i, 2, x.open)}
+	}
 	x.plugPlanned(t)
 	x.arrives(t, x.to(x.near, x.far, 7, true), true)
 	x.inSync(t)
-	x.says("4 VMs")
+	x.says("%d VMs", len(x.vms()))
 }
 
 func (x *hybrid) ruleClosed(t *testing.T) {
@@ -253,7 +259,7 @@ func (x *hybrid) toFlows(t *testing.T) {
 		})
 		x.inSync(t)
 		x.wait(2 * second)
-	}, x.with(x.door())...)
+	}, x.all()...)
 	for _, h := range x.l.Hosts() {
 		var left string
 		if !x.eventually(settled, func() bool {
@@ -267,12 +273,12 @@ func (x *hybrid) toFlows(t *testing.T) {
 			t.Errorf("mark of %s: %q, %v", h.Name(), mark, err)
 		}
 	}
-	x.traffic(t, lossless, second, x.with(x.door())...)
+	x.traffic(t, lossless, second, x.all()...)
 }
 
 // toRules is the way back.
 func (x *hybrid) toRules(t *testing.T) {
-	x.during(t, lossless, func() { x.startAgents(t, x.agent); x.inSync(t); x.wait(2 * second) }, x.with(x.door())...)
+	x.during(t, lossless, func() { x.startAgents(t, x.agent); x.inSync(t); x.wait(2 * second) }, x.all()...)
 	for _, h := range x.l.Hosts() {
 		if !strings.Contains(x.saved(t, h), "neutron-openvswi-sg-chain") {
 			t.Errorf("%s has no rules", h.Name())
@@ -281,5 +287,63 @@ func (x *hybrid) toRules(t *testing.T) {
 			t.Errorf("mark of %s: %q, %v", h.Name(), mark, err)
 		}
 	}
-	x.traffic(t, lossless, second, x.with(x.door())...)
+	x.traffic(t, lossless, second, x.all()...)
+}
+
+// all are the lanes of near and far, and those of the pairs: what a rule allows, what none does.
+func (x *hybrid) all() []*lane {
+	lanes := x.with(x.door())
+	for _, pair := range x.pairs {
+		near, far := pair[0], pair[1]
+		lanes = append(lanes, x.to(far, near, doorPort, true), x.to(near, far, 7, true), x.to(far, near, shutPort, false))
+	}
+	return lanes
+}
+
+// TestHybridDrivers moves two hosts with many VMs behind Linux bridges from rules of iptables to flows and back, with each of iptables' back ends, under
+// packets of all VMs.
+func TestHybridDrivers(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), hybridTime)
+	defer cancel()
+	start := time.Now()
+	patience(t)
+	x := &hybrid{smoke: &smoke{filtered: &filtered{agent: lab.Patchbay, cloud: &cloud{ctx: ctx, hybrid: true, round: round{name: "drivers"}}}}}
+	t.Cleanup(func() { x.print(time.Since(start)) })
+	x.l = lab.New(t, 2)
+	t.Cleanup(x.close)
+	if !x.step(t, "agents start", func(t *testing.T) { x.startAgents(t, x.agent) }) || !x.step(t, "VMs are wired", x.prepareMany) {
+		return
+	}
+	for _, backend := range []string{"nft", "legacy", "nft"} {
+		x.iptables(t, backend)
+		if len(x.rows) > 2 {
+			x.step(t, "firewall_driver = iptables_hybrid, "+backend, x.toRules)
+		}
+		x.step(t, "firewall_driver = openvswitch, from "+backend, x.toFlows)
+	}
+}
+
+// manyPairs are VMs beside near and far and those of the other network, 40 in all.
+const manyPairs = 18
+
+func (x *hybrid) prepareMany(t *testing.T) {
+	x.pairs = make([][2]*vm, manyPairs)
+	x.prepare(t)
+	x.opens(t)
+	x.traffic(t, lossless, second, x.all()...)
+}
+
+// iptables has the host's commands, those of agents and those of the test, work on one back end.
+func (x *hybrid) iptables(t *testing.T, backend string) {
+	t.Helper()
+	dir := t.TempDir()
+	for _, family := range []string{"iptables", "ip6tables"} {
+		for _, what := range []string{"", "-save", "-restore"} {
+			if err := os.Symlink("/usr/sbin/"+family+"-"+backend+what, filepath.Join(dir, family+what)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	x.l.SetAgentEnv("PATH=" + dir + ":" + daemon.Path)
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 }

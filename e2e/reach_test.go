@@ -302,7 +302,7 @@ func (c *cloud) leak(t *testing.T) {
 // tag is the local VLAN that the agent has given the VM's network.
 func (c *cloud) tag(t *testing.T, v *vm) string {
 	t.Helper()
-	out, err := c.l.Host(v.host).Switch().Vsctl(c.ctx, "get", "Port", v.Tap, "tag")
+	out, err := c.l.Host(v.host).Switch().Vsctl(c.ctx, "get", "Port", v.Device(), "tag")
 	if err != nil {
 		t.Fatal(err)
 	}

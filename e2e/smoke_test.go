@@ -116,6 +116,16 @@ type lane struct {
 	due  bool
 	k    token
 	sent int
+	// level is when so many packets, and no more, were last without an answer: the time of the next loss is after it.
+	level map[int]time.Time
+}
+
+// heard counts the packets of the lane that arrived.
+func (l *lane) heard() (n int) {
+	for _, v := range l.ears {
+		n += v.heard(l.k)
+	}
+	return n
 }
 
 // to is a UDP lane between two VMs, a connection of its own.
@@ -204,10 +214,13 @@ func (x *smoke) during(t *testing.T, may loss, happens func(), lanes ...*lane) {
 	x.prefer(t)
 	drops := x.socketDrops(t)
 	for _, l := range lanes {
-		l.k = x.token()
+		l.k, l.level = x.token(), map[int]time.Time{}
 	}
 	end := every(between, func() {
 		for _, l := range lanes {
+			if l.due {
+				l.level[l.sent-l.heard()] = time.Now()
+			}
 			if l.from.probe.send(l.make(l.k)) == nil {
 				l.sent++
 			}
@@ -222,10 +235,7 @@ func (x *smoke) during(t *testing.T, may loss, happens func(), lanes ...*lane) {
 	var lost []string
 	missing := 0
 	for _, l := range lanes {
-		heard := 0
-		for _, v := range l.ears {
-			heard += v.heard(l.k)
-		}
+		heard := l.heard()
 		switch {
 		case l.sent == 0:
 			t.Errorf("%s: nothing was sent", l.name)
@@ -236,7 +246,8 @@ func (x *smoke) during(t *testing.T, may loss, happens func(), lanes ...*lane) {
 			}
 			if heard < l.sent {
 				missing += l.sent - heard
-				lost = append(lost, fmt.Sprintf("%s: %d of %d packets arrived", l.name, heard, l.sent))
+				lost = append(lost, fmt.Sprintf("%s: %d of %d packets arrived, the last was lost after %s",
+					l.name, heard, l.sent, l.level[l.sent-heard-1].UTC().Format("15:04:05.000")))
 			}
 		default:
 			x.row.bad, x.row.passed = x.row.bad+l.sent, x.row.passed+heard

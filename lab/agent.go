@@ -136,7 +136,7 @@ func (h *Host) launch(ctx context.Context, kind AgentKind, overrides []string) (
 	}
 	return daemon.Start(ctx, daemon.Spec{
 		Name: string(kind), Dir: h.agentDir(), Netns: h.netns, Argv: argv,
-		Env: []string{"OVS_RUNDIR=" + h.Switch().Dir()},
+		Env: append([]string{"OVS_RUNDIR=" + h.Switch().Dir()}, h.lab.agentEnv...),
 	})
 }
 

@@ -4,7 +4,10 @@ package lab
 
 import (
 	"context"
+	"fmt"
 	"slices"
+
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
 )
 
 // A VM may be plugged in through a Linux bridge of its own, as os-vif does for firewall_driver = iptables_hybrid: the tap is in the bridge, and
@@ -54,4 +57,42 @@ func (vm *VM) makeBridge(ctx context.Context, h *Host) error {
 // deviceNames are the interfaces that the VM has on its host; each takes its other end along.
 func (vm *VM) deviceNames(have []string) []string {
 	return slices.DeleteFunc([]string{vm.linuxBridge(), vm.inner(), vm.Tap}, func(name string) bool { return !slices.Contains(have, name) })
+}
+
+// PlugManyHybrid plugs ports that nobody will send packets through into the switch, each through a Linux bridge of its own. They must be bound to
+// the host.
+func (h *Host) PlugManyHybrid(ctx context.Context, list []ports.Port) error {
+	args := ensureBridge(integration)
+	var commands []string
+	for _, p := range list {
+		vm := VM{Tap: tapName(p.ID), Hybrid: true}
+		commands = append(commands,
+			"link add "+vm.linuxBridge()+" type bridge forward_delay 0 stp_state 0 ageing_time 0 mcast_snooping 0",
+			"tuntap add dev "+vm.Tap+" mode tap",
+			"link set dev "+vm.Tap+" master "+vm.linuxBridge(),
+			"link add "+vm.inner()+" master "+vm.linuxBridge()+" type veth peer name "+vm.outer(),
+		)
+		args = append(args, addPort(integration, vm.outer(), p.ID, p.MACAddress)...)
+	}
+	if err := batch(ctx, h.netns, commands...); err != nil {
+		return fmt.Errorf("plugging %d ports through Linux bridges: %w", len(list), err)
+	}
+	if _, err := h.Switch().Vsctl(ctx, args...); err != nil {
+		return fmt.Errorf("plugging %d ports: %w", len(list), err)
+	}
+	return nil
+}
+
+// UnplugManyHybrid undoes PlugManyHybrid.
+func (h *Host) UnplugManyHybrid(ctx context.Context, list []ports.Port) error {
+	var args, commands []string
+	for _, p := range list {
+		vm := VM{Tap: tapName(p.ID), Hybrid: true}
+		args = append(args, "--", "--if-exists", "del-port", integration, vm.outer())
+		commands = append(commands, "link del "+vm.inner(), "link del "+vm.Tap, "link del "+vm.linuxBridge())
+	}
+	if _, err := h.Switch().Vsctl(ctx, args...); err != nil {
+		return fmt.Errorf("unplugging %d ports: %w", len(list), err)
+	}
+	return batch(ctx, h.netns, commands...)
 }

@@ -53,9 +53,14 @@ type Lab struct {
 
 	broker *broker.Broker
 
+	agentEnv []string // of agents, beside what all daemons have
+
 	mu    sync.Mutex
 	state state
 }
+
+// SetAgentEnv adds to the environment of the agents that start from now on, in this process.
+func (l *Lab) SetAgentEnv(env ...string) { l.agentEnv = env }
 
 func newLab(dir string) *Lab {
 	// Connections are not kept: a test that looks for leaked goroutines should find none of ours.

@@ -2,7 +2,10 @@
 
 package main
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 func nothingLost() []item {
 	const section = "Nothing is lost"
@@ -173,6 +176,14 @@ func speed() []item {
 			figure{name: "after", pattern: `^\| 10000 +\| patchbay` + `(?:[^|\n]*\|){5}` + ` *([^|\n]*?) *\|`},
 			figure{name: "cpu", pattern: `^\| 10000 +\| patchbay` + `(?:[^|\n]*\|){6}` + ` *([^|\n]*?) *\|`},
 			figure{name: "small", pattern: `^\| 10 +\| patchbay` + `(?:[^|\n]*\|){5}` + ` *([^|\n]*?) *\|`}),
+		bench("bench-hybrid", "make --no-print-directory bench-hybrid", "the programs iptables-restore and ipset read and write whole tables", []claim{
+			{text: "behind Linux bridges, filtered by iptables: one member more in a group of 10,000, 500 ports", wanted: "1 line, 20 ms", show: "{member-lines} line, in its set after {member}, {member-cpu} of CPU; with 10 ports after {member-10}"},
+			{text: "one rule more for 100 ports, agent CPU", wanted: "1/20 of Python", show: "{rule-cpu}; the Python agent {rule-python}"},
+			{text: "a second start with 500 ports", wanted: "0 lines", show: "{again-lines} lines, {again}; the Python agent {again-python}"},
+		},
+			hybridCell("member-lines", 500, "patchbay", 9, "= 1"), hybridCell("member", 500, "patchbay", 10, "<= 20"), hybridCell("member-cpu", 500, "patchbay", 11, ""),
+			hybridCell("member-10", 10, "patchbay", 10, ""), hybridCell("rule-cpu", 100, "patchbay", 7, ""), hybridCell("rule-python", 100, "python", 7, ""),
+			hybridCell("again-lines", 500, "patchbay", 15, "= 0"), hybridCell("again", 500, "patchbay", 13, ""), hybridCell("again-python", 500, "python", 13, "")),
 		bench("bench-extensions", "make --no-print-directory bench-extensions", "", []claim{
 			{text: "quality of service, distributed routing and trunks switched on and used by every port: RSS, a foreign push", wanted: "30 MiB, 50 µs", show: "{rss}, {push}; without them {rss-off}, {push-off}"},
 		},
@@ -229,4 +240,9 @@ func fleet(name, args, text, wanted, want string) item {
 			{name: "idle", pattern: `^rest +agent with switch ([\d.]+ ms)`, want: "<= 0.1"},
 		},
 	}
+}
+
+// hybridCell is a cell of the table of bench-hybrid: the columns after ports and agent are numbered from 2.
+func hybridCell(name string, ports int, agent string, column int, want string) figure {
+	return figure{name: name, pattern: fmt.Sprintf(`^\| %d +\| %s +\|(?:[^|\n]*\|){%d} *([^|\n]*?) *\|`, ports, agent, column-2), want: want}
 }
