@@ -391,7 +391,8 @@ func (f *filtered) report(t *testing.T, sides []*side) {
 						continue
 					}
 					of++
-					if len(c.wrong) == 0 && c.passed > 0 && (c.stopped > 0) {
+					// In some cells of IPv6 Neutron's rules of iptables stop nothing: see leavesAnyway.
+					if len(c.wrong) == 0 && c.passed > 0 && (c.stopped > 0 || f.hybrid && c.version == 6) {
 						good++
 					} else {
 						bad++

@@ -16,6 +16,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -27,18 +28,20 @@ import (
 const (
 	// checkPause separates two comparisons when nothing has changed: somebody else may have changed rules.
 	checkPause = 2 * time.Minute
-	// faultPause is checkPause while rules have no effect.
+	// faultPause is checkPause while rules have no effect, and after members were written without a look at the rules.
 	faultPause = 10 * time.Second
 )
 
 // Room is the state of the rules of a host. It has one owner.
 type Room struct {
-	filter *iptables.Filter
-	clears bool
+	filter    *iptables.Filter
+	clears    bool
+	addresses func(w *world.World, remote string) []netip.Prefix // of the members of a group
 
 	phase phase
-	// stale: something has changed since the rules were read last. members: so have members of groups.
+	// stale: more than members of groups has changed since the rules were read last. members: these have.
 	stale, members bool
+	blind          bool // the job under way writes members, and nobody has read what the host has
 	checkAt        time.Time
 	retries        pace.Backoff[struct{}]
 	trouble
@@ -80,6 +83,7 @@ func New(cfg iptables.Config, clears bool) *Room {
 	return &Room{
 		filter: iptables.New(cfg), clears: clears, stale: true, members: true, retries: pace.Backoff[struct{}]{},
 		admitted: map[string]bool{}, leaving: map[string]bool{},
+		addresses: func(w *world.World, remote string) []netip.Prefix { return w.Members.Addresses(remote) },
 	}
 }
 
@@ -153,7 +157,7 @@ func (r *Room) Inherited(w *world.World) (n int) {
 func (r *Room) Seen() bool { return r.seen }
 
 // Peer takes that an address of members of groups has changed.
-func (r *Room) Peer() { r.stale, r.members = true, true }
+func (r *Room) Peer() { r.members = true }
 
 // guard tells the world what iptables has of a port.
 func (r *Room) guard(w *world.World, id string) {
@@ -188,16 +192,26 @@ func (r *Room) Next(w *world.World, now time.Time, open func() bool, applied fun
 	case len(r.owed) > 0:
 		r.phase = ending
 		return Job{End: r.owed}, true
-	case !r.stale && r.prune == r.pruned && now.Before(r.checkAt):
+	case r.clears && !r.stale && r.prune == r.pruned && now.Before(r.checkAt), !r.stale && !r.members && r.prune == r.pruned && now.Before(r.checkAt):
 		return Job{}, false
 	}
 	if r.members && !r.clears {
 		for _, remote := range r.filter.Remotes() {
-			r.filter.SetMembers(remote, w.Members.Addresses(remote))
+			r.filter.SetMembers(remote, r.addresses(w, remote))
+		}
+	}
+	if !r.stale && r.prune == r.pruned && now.Before(r.checkAt) && len(r.faults) == 0 {
+		if c, ok := r.filter.NextMembers(); ok {
+			r.members = false
+			if c.Empty() {
+				return Job{}, false
+			}
+			r.phase, r.blind = applying, true
+			return Job{Apply: &c}, true
 		}
 	}
 	other := !now.Before(r.checkAt)
-	r.drifted = !r.stale && r.prune == r.pruned && !r.filter.Retry()
+	r.drifted = !r.stale && !r.members && r.prune == r.pruned && !r.filter.Retry()
 	r.phase, r.stale, r.members = reading, false, false
 	return Job{Read: true, Other: other}, true
 }
@@ -293,6 +307,7 @@ func (r *Room) blame(out *Out, unbridged []string) {
 func (r *Room) Applied(w *world.World, c *iptables.Changes, err error, now time.Time) (out Out) {
 	r.phase = idle
 	if err != nil {
+		r.blind = false
 		r.filter.Done(*c, err)
 		var refused *iptables.RefusedError
 		if errors.As(err, &refused) {
@@ -319,10 +334,14 @@ func (r *Room) finish(out *Out, w *world.World, c iptables.Changes, now time.Tim
 	r.filter.Done(c, nil)
 	r.retries.Forget(struct{}{})
 	r.failure = ""
-	r.checkAt = now.Add(checkPause)
-	if len(r.faults) > 0 {
-		r.checkAt = now.Add(faultPause)
+	pause := checkPause
+	if len(r.faults) > 0 || r.blind {
+		pause = faultPause
 	}
+	if at := now.Add(pause); !r.blind || at.Before(r.checkAt) {
+		r.checkAt = at // members that come and go all the time do not put it off
+	}
+	r.blind = false
 	if r.clears {
 		if r.prune {
 			r.cleared = true
@@ -371,7 +390,7 @@ func (r *Room) fail(out *Out, message string, err error, now time.Time) {
 
 // Abandoned takes that nobody knows what became of the job under way.
 func (r *Room) Abandoned(now time.Time) {
-	r.phase, r.stale = idle, true
+	r.phase, r.stale, r.blind = idle, true, false
 	r.retries.Fail(struct{}{}, now)
 }
 

@@ -4,6 +4,8 @@ package hybrid
 
 import (
 	"errors"
+	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -74,6 +76,59 @@ func TestPace(t *testing.T) {
 	r.Next(w, at.Add(faultPause), yes, never)
 	if out := r.Read(w, have, "", false, nil, at); len(out.Logs) != 0 || len(r.Faults()) != 2 {
 		t.Errorf("the same is told again, or forgotten: %+v, %v", out, r.Faults())
+	}
+}
+
+// Members are written without a look at the rules, which comes soon after, however many members come and go meanwhile; after a failure, or when
+// anything else has changed, it comes first.
+func TestMembersAreWrittenBlind(t *testing.T) {
+	w := world.New(world.Config{IntegrationBridge: "br-int", Filter: true, Hybrid: true})
+	r := New(iptables.Config{}, false)
+	member := 0
+	r.addresses = func(*world.World, string) []netip.Prefix {
+		return []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(member)}), 32)}
+	}
+	next := func(at time.Time) Job {
+		t.Helper()
+		r.Peer()
+		job, due := r.Next(w, at, yes, never)
+		if !due || !r.Busy(w) {
+			t.Fatalf("%+v, %v", job, due)
+		}
+		return job
+	}
+	r.filter.Set(iptables.Port{ID: "p0", Kind: iptables.Filtered, Rules: []world.Rule{{IPVersion: 4, Direction: world.Ingress, Protocol: world.AnyProtocol, Remote: "g"}}})
+	if job := next(noon); !job.Read {
+		t.Fatalf("%+v", job)
+	}
+	r.Applied(w, r.Read(w, empty(), "", true, nil, noon).Job.Apply, nil, noon)
+	if at := r.WakeAt(noon); !at.Equal(noon.Add(checkPause)) {
+		t.Errorf("compared again at %v", at)
+	}
+	at := noon
+	for member = 1; member < 4; member++ {
+		at = at.Add(time.Second)
+		job := next(at)
+		if job.Apply == nil || !strings.Contains(job.Apply.Sets, fmt.Sprintf("add NIPv4g 10.0.0.%d\n", member)) || job.Apply.Rules != [2]string{} {
+			t.Fatalf("%+v", job)
+		}
+		if out := r.Applied(w, job.Apply, nil, at); out.Job != nil && out.Job.End != nil {
+			r.Ended(0, nil, at)
+		}
+	}
+	if _, due := r.Next(w, at, yes, never); due || r.Busy(w) {
+		t.Error("something is left to do")
+	}
+	if at := r.WakeAt(at); !at.Equal(noon.Add(time.Second + faultPause)) {
+		t.Errorf("compared at %v", at)
+	}
+	r.Applied(w, next(at).Apply, errors.New("no such set"), at)
+	at = r.WakeAt(at)
+	if job := next(at); !job.Read {
+		t.Errorf("after a failure: %+v", job)
+	}
+	if out := r.Read(w, empty(), "", true, nil, at); out.Job == nil || len(out.Logs) > 0 {
+		t.Errorf("another program is blamed: %+v", out)
 	}
 }
 

@@ -21,6 +21,8 @@ type Filter struct {
 	compiled map[string]compiled
 	// applied are the ports as they were when the rules were written last.
 	applied map[string]Port
+	// sets are what the host has of the sets of these ports since; nil: not known.
+	sets map[string]Set
 	// owed are connections to delete, of changes whose writing failed.
 	owed []Connections
 	// unfit are the ports that have no rules, with the reason.
@@ -120,6 +122,7 @@ type Changes struct {
 
 	ports map[string]Port
 	done  []string
+	sets  map[string]Set
 }
 
 // Empty returns whether the host is as wanted.
@@ -142,7 +145,7 @@ func (f *Filter) Next(have State, prune bool) Changes {
 		out.ports[id] = f.applied[id]
 	}
 	sets := diffSets(want.Sets, have.Sets)
-	out.Sets = lines(sets.before)
+	out.Sets, out.sets = lines(sets.before), sets.after
 	narrow := map[string]bool{}
 	referred := map[string]bool{}
 	for i, tables := range want.Families {
@@ -165,6 +168,32 @@ func (f *Filter) Next(have State, prune bool) Changes {
 	}
 	out.Connections = once(slices.Concat(f.owed, f.connections(narrow, sets.gone)))
 	return out
+}
+
+// NextMembers returns what makes the sets of a host as wanted on which nothing but members has changed since rules were written last. Nothing need be
+// read for that. It returns false if more than members of known sets has to change.
+func (f *Filter) NextMembers() (Changes, bool) {
+	if f.sets == nil || f.cfg.NoSets || len(f.applied) != len(f.ports) {
+		return Changes{}, false
+	}
+	var filtered []*Port
+	for id, p := range f.ports {
+		if !f.Applied(id) {
+			return Changes{}, false
+		}
+		filtered = append(filtered, &p)
+	}
+	want := setsWanted(filtered, f.members)
+	for name, members := range want {
+		if set, there := f.sets[name]; !there || set.MaxElem < len(members) {
+			return Changes{}, false
+		}
+	}
+	sets := diffSets(want, f.sets)
+	return Changes{
+		Sets: lines(sets.before), sets: sets.after, ports: f.applied, done: slices.Sorted(maps.Keys(f.applied)),
+		Connections: once(slices.Concat(f.owed, f.connections(nil, sets.gone))),
+	}, true
 }
 
 // once leaves each of the connections once.
@@ -298,10 +327,10 @@ func (f *Filter) connections(narrow map[string]bool, gone map[string][]netip.Pre
 // Done takes the outcome of changes. Connections are the caller's from then on, if err is nil.
 func (f *Filter) Done(c Changes, err error) {
 	if err != nil {
-		f.owed = c.Connections
+		f.owed, f.sets = c.Connections, nil
 		return
 	}
-	f.owed = nil
+	f.owed, f.sets = nil, c.sets
 	f.applied = map[string]Port{}
 	for _, id := range c.done {
 		f.applied[id] = c.ports[id]

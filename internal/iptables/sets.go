@@ -87,11 +87,13 @@ type setChanges struct {
 	before []string
 	// gone are the members that before deletes, by set.
 	gone map[string][]netip.Prefix
+	// after are the sets that are wanted, as they are then.
+	after map[string]Set
 }
 
 // diffSets returns what makes the sets as wanted. No set goes: rules may refer to it.
 func diffSets(want map[string][]netip.Prefix, have map[string]Set) setChanges {
-	out := setChanges{gone: map[string][]netip.Prefix{}}
+	out := setChanges{gone: map[string][]netip.Prefix{}, after: map[string]Set{}}
 	var adds []string
 	add := func(set string, members []netip.Prefix) {
 		for _, m := range members {
@@ -109,6 +111,7 @@ func diffSets(want map[string][]netip.Prefix, have map[string]Set) setChanges {
 		if len(gone) > 0 {
 			out.gone[name] = gone
 		}
+		out.after[name] = setAfter(set, name, members)
 		switch {
 		case !there:
 			adds = append(adds, createSet(name, name, len(members)))
@@ -130,6 +133,18 @@ func diffSets(want map[string][]netip.Prefix, have map[string]Set) setChanges {
 	}
 	out.before = append(out.before, adds...)
 	return out
+}
+
+// setAfter returns a set with the members, of the size that it has or that [createSet] gives it.
+func setAfter(set Set, name string, members []netip.Prefix) Set {
+	after := Set{Type: setType, Family: setFamily(name), MaxElem: max(set.MaxElem, defaultMaxElem), Members: make(map[netip.Prefix]bool, len(members))}
+	if len(members) > after.MaxElem {
+		after.MaxElem = 2 * len(members)
+	}
+	for _, m := range members {
+		after.Members[m] = true
+	}
+	return after
 }
 
 func createSet(name, like string, members int) string {
