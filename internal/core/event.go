@@ -128,6 +128,8 @@ func (c *Core) event(e effect.Event) {
 		}
 	case effect.PacketIn:
 		c.extensions.packetCame(e)
+	case effect.ResolverAnswered:
+		c.extensions.answerCame(e)
 	case effect.WatchdogDue:
 		c.start(effect.Notify{})
 	case effect.NotifyFailed:
