@@ -5,6 +5,7 @@ package dnsforward
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strings"
@@ -385,6 +386,36 @@ func solicit(n int, src, target string) []byte {
 	b := slices.Concat([]byte{0x33, 0x33, 0xff, 0xfe, 0xa9, 0xfe}, m[:], []byte{0x86, 0xdd, 0x60, 0, 0, 0, 0, 24, 58, 255})
 	b = slices.Concat(b, netip.MustParseAddr(src).AsSlice(), netip.MustParseAddr("ff02::1:fffe:a9fe").AsSlice())
 	return slices.Concat(b, []byte{135, 0, 0, 0, 0, 0, 0, 0}, netip.MustParseAddr(target).AsSlice())
+}
+
+// TestGarbage: 10,000 packets that are no queries, or nearly some, leave nothing behind, and what is asked is asked for its sender.
+func TestGarbage(t *testing.T) {
+	d, random := guests(t), rand.New(rand.NewPCG(1, 2))
+	whole := [][]byte{query(1).PacketIn.Packet, query(1, v6("2001:db8::5", "fd00::254")).PacketIn.Packet, solicit(1, "2001:db8::5", "fe80::a9fe:a9fe")}
+	seen := map[extension.Outcome]int{}
+	for range 10_000 {
+		b := slices.Clone(whole[random.IntN(len(whole))])
+		for range random.IntN(4) {
+			b[random.IntN(len(b))] = byte(random.IntN(256))
+		}
+		b = b[:len(b)-random.IntN(2)*random.IntN(len(b))]
+		messages, outcome := d.OnPacket(packet(1, b))
+		seen[outcome]++
+		for _, m := range messages {
+			if out := m.(of.PacketOut); fmt.Sprint(out.Actions) != fmt.Sprint([]of.Action{of.Output(1)}) {
+				t.Fatalf("sent by %v", out.Actions)
+			}
+		}
+		for _, a := range d.Asks() {
+			if q := d.waiting[a.Number]; q.port != "1" || q.ofport != 1 || q.mac != mac(1) || !maySend(d.w.Port("1"), q.guest.Addr()) {
+				t.Fatalf("%+v is asked", q)
+			}
+			d.OnAnswer(resolver.Answer{Number: a.Number, Message: b}, nil)
+		}
+	}
+	if len(d.waiting) != 0 || len(d.asked) != 0 || d.ports["1"] != 0 || seen[extension.Malformed] < 1000 || seen[extension.Asked] < 1000 || seen[extension.Refused] < 1000 {
+		t.Errorf("%v, %d wait", seen, len(d.waiting))
+	}
 }
 
 // FuzzPacket: whatever a guest sends, at most one question follows, and nothing is sent to anybody else.
