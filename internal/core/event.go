@@ -122,14 +122,12 @@ func (c *Core) event(e effect.Event) {
 		c.zones.released(e)
 	case effect.DatabaseAsked:
 		c.heard(e.Err)
-	case effect.Called, effect.DeviceChanged, effect.ForwardingRead, effect.ForwardingChanged, effect.Served:
+	case effect.Called, effect.DeviceChanged, effect.ForwardingRead, effect.ForwardingChanged, effect.Served, effect.ResolverAnswered:
 		if c.extensions.ended(e) {
 			c.memory.changed()
 		}
 	case effect.PacketIn:
 		c.extensions.packetCame(e)
-	case effect.ResolverAnswered:
-		c.extensions.answerCame(e)
 	case effect.WatchdogDue:
 		c.start(effect.Notify{})
 	case effect.NotifyFailed:

@@ -167,13 +167,16 @@ func (x *extensions) callDone(e effect.Called) bool {
 	return true
 }
 
-// ended takes the outcome of a call, or of work on forwarding tables, or how a service is, and returns whether something worth remembering may have changed.
+// ended takes the outcome of a call, of work on forwarding tables or of a question to resolvers, or how a service is, and returns whether something worth remembering may have changed.
 func (x *extensions) ended(e effect.Event) bool {
 	switch e := e.(type) {
 	case effect.Called:
 		return x.callDone(e)
 	case effect.Served:
 		x.served(e)
+		return false
+	case effect.ResolverAnswered:
+		x.answerCame(e)
 		return false
 	}
 	return x.tablesEnded(e)

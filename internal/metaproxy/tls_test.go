@@ -10,8 +10,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"io"
-	"log"
+	"log/slog"
 	"math/big"
 	"net"
 	"net/http"
@@ -76,7 +75,7 @@ func TestNovaWithTLS(t *testing.T) {
 	serve := func(wants tls.ClientAuthType) string {
 		s := httptest.NewUnstartedServer(http.HandlerFunc(nova))
 		s.TLS = &tls.Config{Certificates: []tls.Certificate{sign(t, "nova", authority).Certificate}, ClientAuth: wants, ClientCAs: clients, MinVersion: tls.VersionTLS12}
-		s.Config.ErrorLog = log.New(io.Discard, "", 0)
+		s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
 		s.StartTLS()
 		t.Cleanup(s.Close)
 		return s.URL
