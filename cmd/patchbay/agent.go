@@ -32,6 +32,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/options"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
+	"github.com/patchbay-sdn/patchbay/internal/resolver"
 	"github.com/patchbay-sdn/patchbay/internal/runner"
 	"github.com/patchbay-sdn/patchbay/internal/tape"
 	"github.com/patchbay-sdn/patchbay/internal/world"
@@ -141,6 +142,7 @@ func startAgent(ctx context.Context, o *options.Options, to logging) error {
 	if proxy != nil {
 		cfg.Metadata = proxy
 	}
+	cfg.Resolver = &resolver.Client{}
 	cfg.Statistics, cfg.Conntrack, cfg.Log, cfg.Notifier = database.Statistics, connections, log, notifier
 	recorder := newTape(o, log)
 	if recorder != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/patchbay-sdn/patchbay/internal/dhcp"
+	"github.com/patchbay-sdn/patchbay/internal/dnsforward"
 	"github.com/patchbay-sdn/patchbay/internal/dvr"
 	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/fdb"
@@ -27,6 +28,7 @@ type madeExtension struct {
 	Metered bool                `json:"metered,omitempty"` // qos limits bandwidth with meters
 	Bound   extension.Bound     `json:"bound,omitzero"`    // of log
 	Meta    *metadata.Config    `json:"metadata,omitempty"`
+	DNS     *dnsforward.Config  `json:"dns,omitempty"`
 	Static  bool                `json:"static,omitempty"` // local_ip translates without connection tracking
 }
 
@@ -55,6 +57,9 @@ func extensionsOf(o *options.Options) []madeExtension {
 		case "metadata_path":
 			c := metadataConfig(o)
 			out = append(out, madeExtension{Name: name, Meta: &c})
+		case "dns_forwarder":
+			c := dnsConfig(o)
+			out = append(out, madeExtension{Name: name, DNS: &c})
 		case "local_ip":
 			out = append(out, madeExtension{Name: name, Static: o.LocalIP.StaticNAT})
 		}
@@ -91,6 +96,11 @@ func makers(list []madeExtension) ([]extension.New, error) {
 				return nil, errors.New("the extension metadata_path has no configuration")
 			}
 			out = append(out, metadata.New(*e.Meta))
+		case "dns_forwarder":
+			if e.DNS == nil {
+				return nil, errors.New("the extension dns_forwarder has no configuration")
+			}
+			out = append(out, dnsforward.New(*e.DNS))
 		case "local_ip":
 			out = append(out, localip.New(e.Static))
 		default:
@@ -104,6 +114,13 @@ func makers(list []madeExtension) ([]extension.New, error) {
 func logBound(o *options.Options) extension.Bound {
 	const most = 1_000_000
 	return extension.Bound{Rate: min(o.NetworkLog.RateLimit, most), Burst: min(o.NetworkLog.BurstLimit, most)}
+}
+
+// dnsConfig is what the extension dns_forwarder reads of the options. Whether they are addresses was checked before.
+func dnsConfig(o *options.Options) dnsforward.Config {
+	listen, _ := o.DNSForwarder.Local()
+	upstream, _ := o.DNSForwarder.Resolvers()
+	return dnsforward.Config{Listen: listen, Upstream: upstream, Timeout: o.DNSForwarder.UpstreamTimeout}
 }
 
 // dhcpConfig is what the dhcp extension reads of the options. Whether base_mac is an address was checked before.

@@ -65,6 +65,8 @@ type Config struct {
 	Forwarding  Forwarding
 	// Metadata is the metadata proxy; nil: no extension has one.
 	Metadata Metadata
+	// Resolver asks resolvers; nil: no extension does.
+	Resolver Resolver
 	// Extensions are made over the agent's world, in this order. Records writes lines of their logs, one call at a time; lost is how many could
 	// not be kept before these. Nil: nobody does.
 	Extensions []extension.New
@@ -135,7 +137,7 @@ func New(cfg Config, sw Switch, open func(onEvent func(messaging.Event)) (Broker
 	}
 	a.runner = runner.New(runner.Config{
 		Host: cfg.Host, LocalIP: cfg.World.LocalIP, Broker: a.broker, Handler: a.take, Switch: sw, Link: cfg.Link, Conntrack: cfg.Conntrack,
-		Limits: cfg.Limits, Rules: cfg.Rules, Forwarding: cfg.Forwarding, Metadata: cfg.Metadata, Records: cfg.Records, Snapshot: cfg.Snapshot, Notifier: cfg.Notifier,
+		Limits: cfg.Limits, Rules: cfg.Rules, Forwarding: cfg.Forwarding, Metadata: cfg.Metadata, Resolver: cfg.Resolver, Records: cfg.Records, Snapshot: cfg.Snapshot, Notifier: cfg.Notifier,
 	}, a.inbox.put)
 	var probe func(string)
 	if cfg.probe != nil {

@@ -24,6 +24,8 @@ type (
 	Forwarding = runner.Forwarding
 	// Metadata is what the agent uses of the metadata proxy.
 	Metadata = runner.Metadata
+	// Resolver is what the agent uses of DNS.
+	Resolver = runner.Resolver
 	// Progress is how far the agent has come.
 	Progress = effect.Progress
 	// Records are lines of an extension's log.

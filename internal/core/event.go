@@ -122,7 +122,7 @@ func (c *Core) event(e effect.Event) {
 		c.zones.released(e)
 	case effect.DatabaseAsked:
 		c.heard(e.Err)
-	case effect.Called, effect.DeviceChanged, effect.ForwardingRead, effect.ForwardingChanged, effect.Served:
+	case effect.Called, effect.DeviceChanged, effect.ForwardingRead, effect.ForwardingChanged, effect.Served, effect.ResolverAnswered:
 		if c.extensions.ended(e) {
 			c.memory.changed()
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/pace"
 	"github.com/patchbay-sdn/patchbay/internal/pull"
 	"github.com/patchbay-sdn/patchbay/internal/world"
+	"github.com/patchbay-sdn/patchbay/openflow"
 )
 
 // extensions are the capabilities beside the core, and where their calls stand.
@@ -166,13 +167,16 @@ func (x *extensions) callDone(e effect.Called) bool {
 	return true
 }
 
-// ended takes the outcome of a call, or of work on forwarding tables, or how a service is, and returns whether something worth remembering may have changed.
+// ended takes the outcome of a call, of work on forwarding tables or of a question to resolvers, or how a service is, and returns whether something worth remembering may have changed.
 func (x *extensions) ended(e effect.Event) bool {
 	switch e := e.(type) {
 	case effect.Called:
 		return x.callDone(e)
 	case effect.Served:
 		x.served(e)
+		return false
+	case effect.ResolverAnswered:
+		x.answerCame(e)
 		return false
 	}
 	return x.tablesEnded(e)
@@ -187,15 +191,33 @@ func (x *extensions) callLost(k effect.CallKey) {
 // packetCame has the extension answer whose flow sent a packet.
 func (x *extensions) packetCame(e effect.PacketIn) {
 	r := x.OnPacket(e.Bridge, e.Packet)
-	x.packets[packetKey{r.Name, r.Outcome}]++
 	if e.Limited > 0 {
 		x.packets[packetKey{r.Name, extension.Limited}] += e.Limited
 	}
-	if len(r.Answer) > 0 {
-		x.start(effect.SendPackets{Bridge: e.Bridge, Conn: e.Conn, Messages: r.Answer})
+	x.packetEnds(r.Name, r.Outcome, e.Bridge, e.Conn, r.Answer)
+	for _, a := range r.Asks {
+		x.start(effect.AskResolver{Extension: r.Member, Bridge: e.Bridge, Conn: e.Conn, Ask: a})
 	}
 	if len(r.Records) > 0 {
 		x.start(effect.WriteRecords{Extension: r.Name, At: x.now(), Lines: r.Records})
+	}
+}
+
+// answerCame has the extension answer whose question was answered. The answer leaves by the connection that the packet came by, or not at all: on a
+// new one ofports may be others'.
+func (x *extensions) answerCame(e effect.ResolverAnswered) {
+	ext := x.Set[e.Extension]
+	answer, outcome := ext.Asker.OnAnswer(e.Answer, e.Err)
+	x.packetEnds(ext.Name(), outcome, e.Bridge, e.Conn, answer)
+}
+
+// packetEnds counts a packet, and sends what it is answered with.
+func (x *extensions) packetEnds(name string, outcome extension.Outcome, bridge string, conn effect.Conn, answer []openflow.Message) {
+	if outcome != extension.Asked {
+		x.packets[packetKey{name, outcome}]++
+	}
+	if len(answer) > 0 {
+		x.start(effect.SendPackets{Bridge: bridge, Conn: conn, Messages: answer})
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
+	"github.com/patchbay-sdn/patchbay/internal/resolver"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 	"github.com/patchbay-sdn/patchbay/openflow"
 )
@@ -56,6 +57,7 @@ func guard(in extension.Member, k *containment, r *resyncing) extension.Member {
 	guardIf(in.PacketHandler != nil, &out.PacketHandler, extension.PacketHandler(g))
 	guardIf(in.Bounded != nil, &out.Bounded, extension.Bounded(g))
 	guardIf(in.Recorder != nil, &out.Recorder, extension.Recorder(g))
+	guardIf(in.Asker != nil, &out.Asker, extension.Asker(g))
 	guardIf(in.Warner != nil, &out.Warner, extension.Warner(g))
 	guardIf(in.Resyncer != nil, &out.Resyncer, extension.Resyncer(g))
 	guardIf(in.Puller != nil, &out.Puller, extension.Puller(g))
@@ -241,6 +243,20 @@ func (g *guarded) OnPacket(p extension.Packet) (answer []openflow.Message, outco
 func (g *guarded) Records() (lines []string) {
 	_ = g.does("Records", func() error { lines = g.in.Recorder.Records(); return nil })
 	return lines
+}
+
+// Asks implements extension.Asker.
+func (g *guarded) Asks() (all []resolver.Ask) {
+	_ = g.does("Asks", func() error { all = g.in.Asker.Asks(); return nil })
+	return all
+}
+
+// OnAnswer implements extension.Asker. Who asked asks again.
+func (g *guarded) OnAnswer(a resolver.Answer, err error) (answer []openflow.Message, outcome extension.Outcome) {
+	if g.does("OnAnswer", func() error { answer, outcome = g.in.Asker.OnAnswer(a, err); return nil }) != nil {
+		return nil, extension.Failed
+	}
+	return answer, outcome
 }
 
 func (g *guarded) Warnings() (sentences []string) {

@@ -11,6 +11,7 @@ import (
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"github.com/insomniacslk/dhcp/iana"
 
+	"github.com/patchbay-sdn/patchbay/internal/datagram"
 	"github.com/patchbay-sdn/patchbay/internal/extension"
 )
 
@@ -33,13 +34,13 @@ func always(code uint16) bool {
 }
 
 // answer4 returns the answer to a DHCPv4 packet that came from the client's port; nil if it gets none.
-func answer4(c *client, f *frame) (*frame, request, extension.Outcome) {
-	m, err := dhcpv4.FromBytes(f.payload)
+func answer4(c *client, f *datagram.Frame) (*datagram.Frame, request, extension.Outcome) {
+	m, err := dhcpv4.FromBytes(f.Payload)
 	if err != nil {
 		return nil, request{}, extension.Malformed
 	}
 	kind := request{name: "DHCP" + m.MessageType().String()}
-	own := m.OpCode == dhcpv4.OpcodeBootRequest && m.HWType == iana.HWTypeEthernet && slices.Equal(m.ClientHWAddr, c.mac[:]) && f.srcMAC == c.mac
+	own := m.OpCode == dhcpv4.OpcodeBootRequest && m.HWType == iana.HWTypeEthernet && slices.Equal(m.ClientHWAddr, c.mac[:]) && f.SrcMAC == c.mac
 	if !own || !m.GatewayIPAddr.IsUnspecified() { // another's address, or a relay
 		return nil, kind, extension.Refused
 	}
@@ -48,18 +49,18 @@ func answer4(c *client, f *frame) (*frame, request, extension.Outcome) {
 		return nil, kind, outcome
 	}
 	kind.got = l.ip
-	out := &frame{
-		srcMAC: c.cfg.MAC, dstMAC: f.srcMAC, src: server, dst: netip.AddrFrom4([4]byte{255, 255, 255, 255}), srcPort: serverPort4, dstPort: clientPort4,
+	out := &datagram.Frame{
+		SrcMAC: c.cfg.MAC, DstMAC: f.SrcMAC, Src: server, Dst: netip.AddrFrom4([4]byte{255, 255, 255, 255}), SrcPort: serverPort4, DstPort: clientPort4,
 	}
 	if have := address(m.ClientIPAddr); reply != dhcpv4.MessageTypeNak && have.IsValid() && !have.IsUnspecified() {
-		out.dst = have // it has the address already
+		out.Dst = have // it has the address already
 	}
-	out.payload = message4(c, m, reply, l, server)
+	out.Payload = message4(c, m, reply, l, server)
 	return out, kind, extension.Answered
 }
 
 // decide4 decides about a request: about which address, from which server, and with which message it is answered.
-func decide4(c *client, f *frame, m *dhcpv4.DHCPv4) (l lease, from netip.Addr, reply dhcpv4.MessageType, outcome extension.Outcome) {
+func decide4(c *client, f *datagram.Frame, m *dhcpv4.DHCPv4) (l lease, from netip.Addr, reply dhcpv4.MessageType, outcome extension.Outcome) {
 	all := c.leases(4, stateful)
 	if len(all) == 0 {
 		return l, from, 0, extension.Refused
@@ -85,8 +86,8 @@ func decide4(c *client, f *frame, m *dhcpv4.DHCPv4) (l lease, from netip.Addr, r
 	}
 	// A client that has its address from another server, such as a DHCP agent's, keeps to that one. Nobody else is heard on this port, so that
 	// the answer comes as from there.
-	if !f.dst.IsMulticast() && f.dst != broadcast && !named.IsValid() {
-		named = f.dst
+	if !f.Dst.IsMulticast() && f.Dst != broadcast && !named.IsValid() {
+		named = f.Dst
 	}
 	switch {
 	case !named.IsValid() || named == from:
@@ -242,7 +243,7 @@ func room(c *client, m *dhcpv4.DHCPv4) int {
 	if size := m.Options.Get(dhcpv4.OptionMaximumDHCPMessageSize); len(size) == 2 {
 		most = min(most, int(binary.BigEndian.Uint16(size)))
 	}
-	return max(most, least) - ipv4Len - udpLen
+	return max(most, least) - datagram.IPv4Len - datagram.UDPLen
 }
 
 // appendOptions appends the options that the client asks for to a message; asked is nil if it does not say. What does not fit into the room is left

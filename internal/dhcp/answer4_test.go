@@ -15,6 +15,7 @@ import (
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 
+	"github.com/patchbay-sdn/patchbay/internal/datagram"
 	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 )
@@ -60,8 +61,8 @@ func ask4(t testing.TB, dst string, modifiers ...dhcpv4.Modifier) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := frame{srcMAC: portMAC, dstMAC: neutron.MAC{255, 255, 255, 255, 255, 255}, src: addr("0.0.0.0"), dst: addr(dst), srcPort: 68, dstPort: 67, payload: m.ToBytes()}
-	return f.bytes()
+	f := datagram.Frame{SrcMAC: portMAC, DstMAC: neutron.MAC{255, 255, 255, 255, 255, 255}, Src: addr("0.0.0.0"), Dst: addr(dst), SrcPort: 68, DstPort: 67, Payload: m.ToBytes()}
+	return f.Bytes()
 }
 
 func kind4(k dhcpv4.MessageType) dhcpv4.Modifier { return dhcpv4.WithMessageType(k) }
@@ -75,17 +76,17 @@ func from4(ip string) dhcpv4.Modifier {
 }
 
 // got4 returns the answer to a request.
-func got4(t testing.TB, c *client, packet []byte) (*frame, *dhcpv4.DHCPv4) {
+func got4(t testing.TB, c *client, packet []byte) (*datagram.Frame, *dhcpv4.DHCPv4) {
 	t.Helper()
 	f, _, outcome := c.answer(packet)
 	if f == nil || outcome != extension.Answered {
 		t.Fatalf("the outcome is %s, want an answer", outcome)
 	}
-	again, err := readFrame(f.bytes())
+	again, err := datagram.Read(f.Bytes())
 	if err != nil {
 		t.Fatalf("the answer cannot be read: %v", err)
 	}
-	m, err := dhcpv4.FromBytes(again.payload)
+	m, err := dhcpv4.FromBytes(again.Payload)
 	if err != nil {
 		t.Fatalf("the answer cannot be read: %v", err)
 	}
@@ -104,17 +105,17 @@ func TestOfferByteForByte(t *testing.T) {
 	}, "")
 	body := "02010600" + "01020304" + "00000000" + "00000000" + "0a050036" + "0a050001" + "00000000" + "fa163e010203" + strings.Repeat("00", 10+64+128) + "63825363" + options
 	body += strings.Repeat("00", max(300-len(body)/2, 0))
-	got := f.bytes()
+	got := f.Bytes()
 	if h, want := hex.EncodeToString(got[:14]), "fa163e010203fa163e0000000800"; h != want {
 		t.Errorf("Ethernet header %s, want %s", h, want)
 	}
 	if h := hex.EncodeToString(got[42:]); h != body {
 		t.Errorf("message\n%s, want\n%s", h, body)
 	}
-	if sum := checksum(0, got[14:34]); sum != 0xffff {
+	if sum := datagram.Checksum(0, got[14:34]); sum != 0xffff {
 		t.Errorf("the IPv4 header adds up to %#x, want 0xffff", sum)
 	}
-	if sum := checksum(checksum(17+uint32(len(got)-34), got[26:34]), got[34:]); sum != 0xffff {
+	if sum := datagram.Checksum(datagram.Checksum(17+uint32(len(got)-34), got[26:34]), got[34:]); sum != 0xffff {
 		t.Errorf("the UDP datagram adds up to %#x, want 0xffff", sum)
 	}
 	if got[22] != 255 || got[14] != 0x45 || !bytes.Equal(got[26:38], []byte{10, 5, 0, 1, 255, 255, 255, 255, 0, 67, 0, 68}) {
@@ -159,8 +160,8 @@ func TestRequests(t *testing.T) {
 				return
 			}
 			_, m := got4(t, aClient(), c.packet)
-			if m.MessageType() != c.kind || f.src != addr(c.from) || f.dst != addr(c.dst) || address(m.Options.Get(dhcpv4.OptionServerIdentifier)) != addr(c.from) {
-				t.Errorf("%s from %s to %s, server %s; want %s from %s to %s", m.MessageType(), f.src, f.dst, m.ServerIdentifier(), c.kind, c.from, c.dst)
+			if m.MessageType() != c.kind || f.Src != addr(c.from) || f.Dst != addr(c.dst) || address(m.Options.Get(dhcpv4.OptionServerIdentifier)) != addr(c.from) {
+				t.Errorf("%s from %s to %s, server %s; want %s from %s to %s", m.MessageType(), f.Src, f.Dst, m.ServerIdentifier(), c.kind, c.from, c.dst)
 			}
 			if ip := address(m.YourIPAddr); c.kind == dhcpv4.MessageTypeAck && c.name != "inform" && ip != addr("10.5.0.54") || c.kind == dhcpv4.MessageTypeNak && !ip.IsUnspecified() {
 				t.Errorf("yiaddr %s", ip)
@@ -280,8 +281,8 @@ func TestLongOptions(t *testing.T) {
 		t.Errorf("%d bytes of routes, want %d", n, 41*7+9+5)
 	}
 	f, m := got4(t, c, ask4(t, "255.255.255.255", kind4(dhcpv4.MessageTypeDiscover), dhcpv4.WithOption(dhcpv4.OptMaxMessageSize(576))))
-	if m.Options.Has(dhcpv4.OptionClasslessStaticRoute) || !m.Options.Has(dhcpv4.OptionRouter) || len(f.payload) > 548 {
-		t.Errorf("%d bytes with %s", len(f.payload), m.Options)
+	if m.Options.Has(dhcpv4.OptionClasslessStaticRoute) || !m.Options.Has(dhcpv4.OptionRouter) || len(f.Payload) > 548 {
+		t.Errorf("%d bytes with %s", len(f.Payload), m.Options)
 	}
 }
 

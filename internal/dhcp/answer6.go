@@ -13,6 +13,7 @@ import (
 	"github.com/insomniacslk/dhcp/iana"
 	"github.com/insomniacslk/dhcp/rfc1035label"
 
+	"github.com/patchbay-sdn/patchbay/internal/datagram"
 	"github.com/patchbay-sdn/patchbay/internal/extension"
 )
 
@@ -21,16 +22,16 @@ import (
 var server6 = netip.MustParseAddr("fe80::a9fe:a9fe")
 
 // answer6 returns the answer to a DHCPv6 packet that came from the client's port; nil if it gets none.
-func answer6(c *client, f *frame) (*frame, request, extension.Outcome) {
-	if len(f.payload) > 0 && (f.payload[0] == byte(dhcpv6.MessageTypeRelayForward) || f.payload[0] == byte(dhcpv6.MessageTypeRelayReply)) {
+func answer6(c *client, f *datagram.Frame) (*datagram.Frame, request, extension.Outcome) {
+	if len(f.Payload) > 0 && (f.Payload[0] == byte(dhcpv6.MessageTypeRelayForward) || f.Payload[0] == byte(dhcpv6.MessageTypeRelayReply)) {
 		return nil, request{name: "RELAY-FORW"}, extension.Refused
 	}
-	m, err := dhcpv6.MessageFromBytes(f.payload)
+	m, err := dhcpv6.MessageFromBytes(f.Payload)
 	if err != nil {
 		return nil, request{}, extension.Malformed
 	}
 	kind := request{name: m.MessageType.String()}
-	if f.srcMAC != c.mac || !f.src.IsLinkLocalUnicast() {
+	if f.SrcMAC != c.mac || !f.Src.IsLinkLocalUnicast() {
 		return nil, kind, extension.Refused
 	}
 	all := c.leases(6, stateful)
@@ -62,8 +63,8 @@ func answer6(c *client, f *frame) (*frame, request, extension.Outcome) {
 	if m.MessageType != dhcpv6.MessageTypeRelease && m.MessageType != dhcpv6.MessageTypeDecline && m.MessageType != dhcpv6.MessageTypeConfirm {
 		c.options6(m, &reply, all)
 	}
-	return &frame{
-		srcMAC: c.cfg.MAC, dstMAC: f.srcMAC, src: server6, dst: f.src, srcPort: serverPort6, dstPort: clientPort6, payload: reply.ToBytes(),
+	return &datagram.Frame{
+		SrcMAC: c.cfg.MAC, DstMAC: f.SrcMAC, Src: server6, Dst: f.Src, SrcPort: serverPort6, DstPort: clientPort6, Payload: reply.ToBytes(),
 	}, kind, extension.Answered
 }
 

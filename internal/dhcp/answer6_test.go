@@ -16,6 +16,7 @@ import (
 	"github.com/insomniacslk/dhcp/dhcpv6"
 	"github.com/insomniacslk/dhcp/iana"
 
+	"github.com/patchbay-sdn/patchbay/internal/datagram"
 	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 )
@@ -43,11 +44,11 @@ func ask6(kind dhcpv6.MessageType, options ...dhcpv6.Option) []byte {
 	for _, o := range options {
 		m.AddOption(o)
 	}
-	f := frame{
-		srcMAC: portMAC, dstMAC: neutron.MAC{0x33, 0x33, 0, 1, 0, 2}, src: addr("fe80::f816:3eff:fe01:203"), dst: addr("ff02::1:2"), srcPort: 546, dstPort: 547,
-		payload: m.ToBytes(),
+	f := datagram.Frame{
+		SrcMAC: portMAC, DstMAC: neutron.MAC{0x33, 0x33, 0, 1, 0, 2}, Src: addr("fe80::f816:3eff:fe01:203"), Dst: addr("ff02::1:2"), SrcPort: 546, DstPort: 547,
+		Payload: m.ToBytes(),
 	}
-	return f.bytes()
+	return f.Bytes()
 }
 
 // identity is an IA_NA with addresses.
@@ -132,18 +133,18 @@ func TestDHCPv6(t *testing.T) {
 			if f == nil {
 				return
 			}
-			m, err := dhcpv6.MessageFromBytes(f.payload)
+			m, err := dhcpv6.MessageFromBytes(f.Payload)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if got := says6(m); got != c.want {
 				t.Errorf("got  %s\nwant %s", got, c.want)
 			}
-			if f.src != server6 || f.dst != addr("fe80::f816:3eff:fe01:203") || f.srcPort != 547 || f.dstPort != 546 || m.TransactionID != (dhcpv6.TransactionID{1, 2, 3}) {
+			if f.Src != server6 || f.Dst != addr("fe80::f816:3eff:fe01:203") || f.SrcPort != 547 || f.DstPort != 546 || m.TransactionID != (dhcpv6.TransactionID{1, 2, 3}) {
 				t.Errorf("headers of %+v", f)
 			}
-			b := f.bytes()
-			if sum := checksum(checksum(17+uint32(len(b)-54), b[22:54]), b[54:]); sum != 0xffff || b[21] != 255 {
+			b := f.Bytes()
+			if sum := datagram.Checksum(datagram.Checksum(17+uint32(len(b)-54), b[22:54]), b[54:]); sum != 0xffff || b[21] != 255 {
 				t.Errorf("the UDP datagram adds up to %#x, hop limit %d", sum, b[21])
 			}
 		})
@@ -154,20 +155,20 @@ func TestDHCPv6(t *testing.T) {
 func TestServerIDStays(t *testing.T) {
 	for _, packet := range [][]byte{ask6(dhcpv6.MessageTypeSolicit, identity()), ask6(dhcpv6.MessageTypeRebind, identity())} {
 		f, _, _ := client6("dhcpv6-stateful").answer(packet)
-		m, _ := dhcpv6.MessageFromBytes(f.payload)
+		m, _ := dhcpv6.MessageFromBytes(f.Payload)
 		if want := []byte{0, 3, 0, 1, 0xfa, 0x16, 0x3e, 0, 0, 0}; !bytes.Equal(m.Options.ServerID().ToBytes(), want) {
 			t.Errorf("server id %x, want %x", m.Options.ServerID().ToBytes(), want)
 		}
 	}
 	f, _, _ := client6("dhcpv6-stateful").answer(ask6(dhcpv6.MessageTypeRenew, dhcpv6.OptServerID(otherDUID), identity()))
-	if m, _ := dhcpv6.MessageFromBytes(f.payload); !m.Options.ServerID().Equal(otherDUID) {
+	if m, _ := dhcpv6.MessageFromBytes(f.Payload); !m.Options.ServerID().Equal(otherDUID) {
 		t.Errorf("server id %s, want %s", m.Options.ServerID(), otherDUID)
 	}
 }
 
 func TestNamesAreLabels(t *testing.T) {
 	f, _, _ := client6("dhcpv6-stateful").answer(ask6(dhcpv6.MessageTypeRequest, ownDUID(), identity(), dhcpv6.OptRequestedOption(dhcpv6.OptionFQDN, dhcpv6.OptionDomainSearchList)))
-	m, _ := dhcpv6.MessageFromBytes(f.payload)
+	m, _ := dhcpv6.MessageFromBytes(f.Payload)
 	if got := m.Options.DomainSearchList().Labels; !slices.Equal(got, []string{"openstacklocal"}) {
 		t.Errorf("search list %q", got)
 	}
@@ -176,14 +177,14 @@ func TestNamesAreLabels(t *testing.T) {
 		t.Errorf("name %v, want %s with flags 1", fqdn, want)
 	}
 	f, _, _ = client6("dhcpv6-stateful").answer(ask6(dhcpv6.MessageTypeRequest, ownDUID(), identity(), &dhcpv6.OptFQDN{DomainName: fqdn.DomainName}))
-	if m, _ = dhcpv6.MessageFromBytes(f.payload); m.Options.FQDN() == nil || m.Options.FQDN().Flags != 3 {
+	if m, _ = dhcpv6.MessageFromBytes(f.Payload); m.Options.FQDN() == nil || m.Options.FQDN().Flags != 3 {
 		t.Errorf("a client that would update the names itself gets %v, want flags 3", m.Options.FQDN())
 	}
 }
 
 func TestTimesOfDHCPv6(t *testing.T) {
 	f, _, _ := client6("dhcpv6-stateful").answer(ask6(dhcpv6.MessageTypeSolicit, identity()))
-	m, _ := dhcpv6.MessageFromBytes(f.payload)
+	m, _ := dhcpv6.MessageFromBytes(f.Payload)
 	if ia := m.Options.OneIANA(); ia.T1 != 43200*time.Second || ia.T2 != 69120*time.Second || ia.IaId != [4]byte{0, 0, 0, 7} {
 		t.Errorf("T1 %s, T2 %s, id %v", ia.T1, ia.T2, ia.IaId)
 	}
@@ -191,18 +192,18 @@ func TestTimesOfDHCPv6(t *testing.T) {
 
 func TestForeignSenders(t *testing.T) {
 	packet := ask6(dhcpv6.MessageTypeSolicit, identity())
-	for name, change := range map[string]func(f *frame){
-		"another MAC":        func(f *frame) { f.srcMAC = neutron.MAC{2, 0, 0, 0, 0, 1} },
-		"an address in use":  func(f *frame) { f.src = addr("2001:db8::54") },
-		"no address at all":  func(f *frame) { f.src = netip.IPv6Unspecified() },
-		"no longer a client": func(f *frame) { f.srcPort = 547 },
+	for name, change := range map[string]func(f *datagram.Frame){
+		"another MAC":        func(f *datagram.Frame) { f.SrcMAC = neutron.MAC{2, 0, 0, 0, 0, 1} },
+		"an address in use":  func(f *datagram.Frame) { f.Src = addr("2001:db8::54") },
+		"no address at all":  func(f *datagram.Frame) { f.Src = netip.IPv6Unspecified() },
+		"no longer a client": func(f *datagram.Frame) { f.SrcPort = 547 },
 	} {
-		f, err := readFrame(packet)
+		f, err := datagram.Read(packet)
 		if err != nil {
 			t.Fatal(err)
 		}
 		change(&f)
-		if answer, _, outcome := client6("dhcpv6-stateful").answer(f.bytes()); answer != nil || outcome == extension.Answered {
+		if answer, _, outcome := client6("dhcpv6-stateful").answer(f.Bytes()); answer != nil || outcome == extension.Answered {
 			t.Errorf("%s: the outcome is %s, want no answer", name, outcome)
 		}
 	}
@@ -232,12 +233,12 @@ func FuzzAnswer(f *testing.F) {
 		if answer == nil {
 			return
 		}
-		sent, err := readFrame(answer.bytes())
-		if err != nil || sent.dstMAC != portMAC || sent.srcMAC != baseMAC {
-			t.Fatalf("%v: the answer goes from %s to %s", err, sent.srcMAC, sent.dstMAC)
+		sent, err := datagram.Read(answer.Bytes())
+		if err != nil || sent.DstMAC != portMAC || sent.SrcMAC != baseMAC {
+			t.Fatalf("%v: the answer goes from %s to %s", err, sent.SrcMAC, sent.DstMAC)
 		}
-		if sent.src.Is4() && len(sent.payload) >= 20 {
-			if ip := address(sent.payload[16:20]); !ip.IsUnspecified() && ip != addr("10.5.0.54") {
+		if sent.Src.Is4() && len(sent.Payload) >= 20 {
+			if ip := address(sent.Payload[16:20]); !ip.IsUnspecified() && ip != addr("10.5.0.54") {
 				t.Fatalf("the answer has the address %s", ip)
 			}
 		}

@@ -4,7 +4,7 @@
 //
 // The server is asked for the networks of ports here and for their subnets, and pushes their changes; the snapshot keeps both, so that a VM gets its
 // address with the server away. Flows send DHCP packets of ports that get an answer, and of nobody else, to the agent (flows.go). An answer is a
-// pure function of the port, its network, the subnets and the request: frame.go reads and writes packets, client.go knows what a port gets,
+// pure function of the port, its network, the subnets and the request: package datagram reads and writes packets, client.go knows what a port gets,
 // answer4.go and answer6.go decide and write the answers, names.go has dnsmasq's names of options, which Neutron's extra_dhcp_opts use.
 //
 // The port by which a packet came says whose it is. What the packet says about its sender is only compared with that.
@@ -15,9 +15,9 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/patchbay-sdn/patchbay/internal/datagram"
 	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/world"
@@ -105,17 +105,11 @@ func (d *DHCP) Resolve(changed []world.Object) []world.Object {
 	return out
 }
 
-// served says whether a port is one that DHCP is for: wired, with an address, and not Neutron's own.
-func served(p *world.Port) bool {
-	return p != nil && p.Wiring.State == world.Wired && p.VIF != nil && p.VIF.OFPort != 0 && p.Details != nil && len(p.Details.FixedIPs) > 0 &&
-		!neutron.IsNetworkOwned(p.Details.DeviceOwner) && !strings.HasPrefix(p.Details.DeviceOwner, "neutron:")
-}
-
 // settle notes which network a port has.
 func (d *DHCP) settle(id string) {
 	p, before := d.w.Port(id), d.ports[id]
 	next := ""
-	if served(p) {
+	if extension.IsGuest(p) {
 		next = p.Details.NetworkID
 	}
 	if next != before {
@@ -162,7 +156,7 @@ func (d *DHCP) use(id string) *network {
 // clientOf returns what answers to a port are made from; nil while it is not known, or if the port gets none.
 func (d *DHCP) clientOf(id string) *client {
 	n, p := d.networks[d.ports[id]], d.w.Port(id)
-	if n == nil || !n.known || !n.listed || !served(p) {
+	if n == nil || !n.known || !n.listed || !extension.IsGuest(p) {
 		return nil
 	}
 	c := &client{cfg: &d.cfg, mac: p.VIF.MAC, port: p.Details, network: &n.network}
@@ -183,18 +177,18 @@ func (d *DHCP) OnPacket(p extension.Packet) ([]of.Message, extension.Outcome) {
 	if answer == nil {
 		return nil, outcome
 	}
-	return []of.Message{of.PacketOut{Packet: answer.bytes(), Actions: []of.Action{of.Output(p.InPort())}}}, outcome
+	return []of.Message{of.PacketOut{Packet: answer.Bytes(), Actions: []of.Action{of.Output(p.InPort())}}}, outcome
 }
 
 // answer returns the answer to a packet that came from the client's port; nil if it gets none.
-func (c *client) answer(packet []byte) (*frame, request, extension.Outcome) {
-	f, err := readFrame(packet)
+func (c *client) answer(packet []byte) (*datagram.Frame, request, extension.Outcome) {
+	f, err := datagram.Read(packet)
 	switch {
 	case err != nil:
 		return nil, request{}, extension.Malformed
-	case f.src.Is4() && f.srcPort == clientPort4 && f.dstPort == serverPort4:
+	case f.Src.Is4() && f.SrcPort == clientPort4 && f.DstPort == serverPort4:
 		return answer4(c, &f)
-	case f.src.Is6() && f.srcPort == clientPort6 && f.dstPort == serverPort6:
+	case f.Src.Is6() && f.SrcPort == clientPort6 && f.DstPort == serverPort6:
 		return answer6(c, &f)
 	}
 	return nil, request{}, extension.Malformed

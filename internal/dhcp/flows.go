@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/patchbay-sdn/patchbay/internal/datagram"
 	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
 	"github.com/patchbay-sdn/patchbay/internal/world"
@@ -13,9 +14,6 @@ import (
 )
 
 const (
-	etherIPv4 = 0x0800
-	etherIPv6 = 0x86dd
-
 	// above is above the flow of the transient table that sends packets of a port to its filters, which is 100, and above those of the dhcp extension
 	// of a Python agent that ran before, which are 101 and take DHCP of all ports until they are pruned.
 	above = 102
@@ -32,7 +30,7 @@ func (d *DHCP) Compile(o world.Object, want *pipeline.Want) {
 		return
 	}
 	p := d.w.Port(id)
-	if !served(p) {
+	if !extension.IsGuest(p) {
 		return
 	}
 	if n := d.networks[d.ports[id]]; n == nil || !n.known || !n.listed {
@@ -52,7 +50,7 @@ func (d *DHCP) Compile(o world.Object, want *pipeline.Want) {
 		want.Flow(br, reason, of.Flow{
 			Table: pipeline.TableTransient, Priority: above,
 			Match: of.Match{
-				of.FromPort(p.VIF.OFPort), of.Untagged(), of.HW(of.EthSrc, of.MAC(p.VIF.MAC)), of.Num(of.EthType, ether), of.Num(of.IPProto, protoUDP),
+				of.FromPort(p.VIF.OFPort), of.Untagged(), of.HW(of.EthSrc, of.MAC(p.VIF.MAC)), of.Num(of.EthType, ether), of.Num(of.IPProto, datagram.ProtoUDP),
 				of.Num(of.UDPSrc, from), of.Num(of.UDPDst, to), dst,
 			},
 			Actions: []of.Action{extension.ToAgent(name, id, meter)},
@@ -60,13 +58,13 @@ func (d *DHCP) Compile(o world.Object, want *pipeline.Want) {
 	}
 	if v4 {
 		const renewal = "the agent answers the port's DHCP: renewals, which are sent to the server that the address is from"
-		add("the agent answers the port's DHCP", etherIPv4, clientPort4, serverPort4, of.IP(of.IPv4Dst, netip.PrefixFrom(broadcast, 32)))
+		add("the agent answers the port's DHCP", datagram.EtherIPv4, clientPort4, serverPort4, of.IP(of.IPv4Dst, netip.PrefixFrom(broadcast, 32)))
 		for _, to := range c.servers() {
-			add(renewal, etherIPv4, clientPort4, serverPort4, of.IP(of.IPv4Dst, to))
+			add(renewal, datagram.EtherIPv4, clientPort4, serverPort4, of.IP(of.IPv4Dst, to))
 		}
 	}
 	if v6 {
-		add("the agent answers the port's DHCPv6", etherIPv6, clientPort6, serverPort6, of.IP(of.IPv6Dst, servers))
+		add("the agent answers the port's DHCPv6", datagram.EtherIPv6, clientPort6, serverPort6, of.IP(of.IPv6Dst, servers))
 	}
 }
 

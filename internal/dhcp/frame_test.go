@@ -9,6 +9,7 @@ import (
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"github.com/insomniacslk/dhcp/dhcpv6"
 
+	"github.com/patchbay-sdn/patchbay/internal/datagram"
 	"github.com/patchbay-sdn/patchbay/internal/extension"
 )
 
@@ -16,14 +17,14 @@ import (
 func TestBadFrames(t *testing.T) {
 	four, six := ask4(t, "255.255.255.255", kind4(dhcpv4.MessageTypeDiscover)), ask6(dhcpv6.MessageTypeSolicit, identity())
 	for _, whole := range [][]byte{four, six} {
-		if _, err := readFrame(whole); err != nil {
+		if _, err := datagram.Read(whole); err != nil {
 			t.Fatalf("%x: %v", whole, err)
 		}
-		if f, err := readFrame(append(slices.Clone(whole), 1, 2, 3)); err != nil || len(f.bytes()) != len(whole) {
-			t.Errorf("padding of Ethernet: %v, %d bytes of %d", err, len(f.bytes()), len(whole))
+		if f, err := datagram.Read(append(slices.Clone(whole), 1, 2, 3)); err != nil || len(f.Bytes()) != len(whole) {
+			t.Errorf("padding of Ethernet: %v, %d bytes of %d", err, len(f.Bytes()), len(whole))
 		}
 		for n := range whole {
-			if _, err := readFrame(whole[:n]); err == nil {
+			if _, err := datagram.Read(whole[:n]); err == nil {
 				t.Errorf("a frame is read of which %d of %d bytes are there", n, len(whole))
 			}
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/pull"
 	"github.com/patchbay-sdn/patchbay/internal/report"
+	"github.com/patchbay-sdn/patchbay/internal/resolver"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 	"github.com/patchbay-sdn/patchbay/internal/zones"
 	"github.com/patchbay-sdn/patchbay/openflow"
@@ -153,6 +154,14 @@ type Serve struct {
 	Service   *metaproxy.Service
 }
 
+// AskResolver asks resolvers for an extension, given by its place in the list. Bridge and Conn are those of the packet that asks.
+type AskResolver struct {
+	Extension int
+	Bridge    string
+	Conn      Conn
+	Ask       resolver.Ask
+}
+
 // Other effects.
 type (
 	// Save writes the snapshot.
@@ -185,6 +194,7 @@ func (WatchDevices) effect()       {}
 func (ReadForwarding) effect()     {}
 func (ChangeForwarding) effect()   {}
 func (Serve) effect()              {}
+func (AskResolver) effect()        {}
 func (Save) effect()               {}
 func (Notify) effect()             {}
 
@@ -268,6 +278,10 @@ func (e ChangeForwarding) String() string {
 }
 
 func (e Serve) String() string { return fmt.Sprintf("serve, begin %v: %s", e.Begin, e.Service) }
+
+func (e AskResolver) String() string {
+	return fmt.Sprintf("ask resolvers, for %s: %s", e.Bridge, e.Ask)
+}
 
 func (e Save) String() string { return fmt.Sprintf("save at %d ", e.At.UnixNano()) + asJSON(e.Memory) }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/pull"
 	"github.com/patchbay-sdn/patchbay/internal/report"
+	"github.com/patchbay-sdn/patchbay/internal/resolver"
 	"github.com/patchbay-sdn/patchbay/internal/zones"
 	"github.com/patchbay-sdn/patchbay/openflow"
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
@@ -170,6 +171,14 @@ type (
 		State     metaproxy.State
 		Err       error
 	}
+	// ResolverAnswered is the outcome of [AskResolver].
+	ResolverAnswered struct {
+		Extension int
+		Bridge    string
+		Conn      Conn
+		Answer    resolver.Answer
+		Err       error // why there is none
+	}
 	// Saved is the outcome of [Save].
 	Saved struct{ Err error }
 	// NotifyFailed says that the service manager could not be told, see [Notify].
@@ -230,6 +239,7 @@ func (DeviceChanged) event()       {}
 func (ForwardingRead) event()      {}
 func (ForwardingChanged) event()   {}
 func (Served) event()              {}
+func (ResolverAnswered) event()    {}
 func (Saved) event()               {}
 func (NotifyFailed) event()        {}
 func (FollowFailed) event()        {}
@@ -271,6 +281,8 @@ func Failure(e Event) error {
 	case ForwardingChanged:
 		return e.Err
 	case Served:
+		return e.Err
+	case ResolverAnswered:
 		return e.Err
 	case Saved:
 		return e.Err

@@ -4,7 +4,7 @@
 // routing and the like. docs/tutorial/first-extension.md shows how to write one.
 //
 // An [Extension] has three methods: its name, what follows from a change, and what it wants of an object. What else it does it
-// says by implementing optional interfaces: [PushHandler], [CastHandler], [RowHandler], [PacketHandler], [Bounded], [Recorder], [Warner], [Resyncer], [Puller],
+// says by implementing optional interfaces: [PushHandler], [CastHandler], [RowHandler], [PacketHandler], [Bounded], [Recorder], [Asker], [Warner], [Resyncer], [Puller],
 // [Caller], [Timed], [Forwarder], [Server], [StateReporter], [Saver], [Explainer]. [NewMember] finds them once, by type assertion. A type that wraps an
 // extension is a [Wrapper], or has to implement those that the wrapped one has.
 //
@@ -30,6 +30,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
+	"github.com/patchbay-sdn/patchbay/internal/resolver"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 	"github.com/patchbay-sdn/patchbay/openflow"
 )
@@ -81,6 +82,14 @@ type Bounded interface{ PacketBound() Bound }
 
 // Recorder is a [PacketHandler] that has a log of its own. Records returns the lines that OnPacket has led to since it was last called.
 type Recorder interface{ Records() []string }
+
+// Asker is a [PacketHandler] some of whose packets are answered later: resolvers are asked first.
+type Asker interface {
+	// Asks returns the questions that OnPacket has led to since it was last called.
+	Asks() []resolver.Ask
+	// OnAnswer takes the answer to a question, or why there is none. It returns what to send by the bridge of the packet, and what became of the packet.
+	OnAnswer(a resolver.Answer, err error) ([]openflow.Message, Outcome)
+}
 
 // Warner is an extension that has something to tell whoever runs the agent. Warnings returns the sentences since it was last called, for the agent's log.
 type Warner interface{ Warnings() []string }

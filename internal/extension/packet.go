@@ -6,7 +6,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
+	"github.com/patchbay-sdn/patchbay/internal/resolver"
+	"github.com/patchbay-sdn/patchbay/internal/world"
 	"github.com/patchbay-sdn/patchbay/openflow"
 )
 
@@ -20,16 +23,19 @@ type Packet struct {
 // Outcome says in one word what became of a packet. It is a label of a metric: use few.
 type Outcome string
 
-// The outcomes. An extension returns one of the first five, or Limited where it has a bound of its own.
+// The outcomes. An extension returns one of the first six, or Limited where it has a bound of its own.
 const (
 	Answered  Outcome = "answered"
 	Ignored   Outcome = "ignored"   // it needs no answer
 	Refused   Outcome = "refused"   // it is not the sender's to ask, or not ours to answer
 	Malformed Outcome = "malformed" // it cannot be read
 	Logged    Outcome = "logged"    // it is written down
+	Asked     Outcome = "asked"     // resolvers are asked; its outcome comes with their answer, and is counted then
 	Failed    Outcome = "failed"    // the extension panicked
 	Unclaimed Outcome = "unclaimed" // no extension has such a flow
 	Limited   Outcome = "limited"   // there were too many with the same key
+	// Unanswered: no resolver said anything.
+	Unanswered Outcome = "unanswered"
 )
 
 // Bounds of the packets with one key that reach the agent: PacketBurst at once, and then PacketRate a second. A client asks a server a
@@ -64,25 +70,42 @@ func PacketMeter(bridge, reason string, id uint32, b Bound) pipeline.Meter {
 	}}
 }
 
+// ServiceMAC is told to guests that ask for an address that the agent answers for: 169.254.169.254 and the like. It is that of the Python agent.
+func ServiceMAC() openflow.MAC { return openflow.MAC{0xfa, 0x16, 0xee, 0xff, 0xff, 0xff} }
+
+// AboveAll is the priority of answers to ARP for such an address, in the transient table.
+const AboveAll = 200
+
+// IsGuest says whether a port is one whose guest the agent may answer: wired, with an address, and not Neutron's own.
+func IsGuest(p *world.Port) bool {
+	return p != nil && p.Wiring.State == world.Wired && p.VIF != nil && p.VIF.OFPort != 0 && p.Details != nil && len(p.Details.FixedIPs) > 0 &&
+		!neutron.IsNetworkOwned(p.Details.DeviceOwner) && !strings.HasPrefix(p.Details.DeviceOwner, "neutron:")
+}
+
 // Reply is what follows from a packet.
 type Reply struct {
 	Name    string // of the extension whose flow sent the packet
 	Outcome Outcome
 	Answer  []openflow.Message // to send
 	Records []string           // lines of the extension's log
+	Asks    []resolver.Ask     // questions on which the answer depends
+	Member  int                // the place of the extension in the list
 }
 
 // OnPacket hands a packet to the extension whose flow sent it.
 func (s Set) OnPacket(bridge string, p *openflow.PacketIn) Reply {
 	name, key, _ := strings.Cut(string(p.Userdata), " ")
-	for _, m := range s {
+	for i, m := range s {
 		if m.PacketHandler == nil || m.Name() != name {
 			continue
 		}
-		r := Reply{Name: name}
+		r := Reply{Name: name, Member: i}
 		r.Answer, r.Outcome = m.PacketHandler.OnPacket(Packet{p, bridge, key})
 		if m.Recorder != nil {
 			r.Records = m.Recorder.Records()
+		}
+		if m.Asker != nil {
+			r.Asks = m.Asker.Asks()
 		}
 		return r
 	}

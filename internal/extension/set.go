@@ -23,6 +23,7 @@ type Member struct {
 	PacketHandler PacketHandler
 	Bounded       Bounded
 	Recorder      Recorder
+	Asker         Asker
 	Warner        Warner
 	Resyncer      Resyncer
 	Puller        Puller
@@ -55,6 +56,7 @@ func NewMember(e Extension) Member {
 	m.PacketHandler, _ = e.(PacketHandler)
 	m.Bounded, _ = e.(Bounded)
 	m.Recorder, _ = e.(Recorder)
+	m.Asker, _ = e.(Asker)
 	m.Warner, _ = e.(Warner)
 	m.Resyncer, _ = e.(Resyncer)
 	m.Puller, _ = e.(Puller)

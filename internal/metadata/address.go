@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 	"net/netip"
 
+	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	of "github.com/patchbay-sdn/patchbay/openflow"
@@ -18,12 +19,8 @@ const (
 	macKey = "provider_mac"
 )
 
-var (
-	// gatewayMAC is that of Device.
-	gatewayMAC = of.MAC{0xfa, 0x16, 0xee, 0, 0, 1}
-	// serviceMAC is told to VMs that ask for the service's address.
-	serviceMAC = of.MAC{0xfa, 0x16, 0xee, 0xff, 0xff, 0xff}
-)
+// gatewayMAC is that of Device.
+var gatewayMAC = of.MAC{0xfa, 0x16, 0xee, 0, 0, 1}
 
 // address is who a port is on the bridge of meta. Without an IP there was none left.
 type address struct {
@@ -61,7 +58,7 @@ func (p *provided) to(id string, view *ovsdb.View, row ovsdb.UUID) address {
 	}
 	p.used[ip], p.of[id] = id, ip
 	mac, err := neutron.ParseMAC(config[macKey])
-	if m := of.MAC(mac); err == nil && m[0]&1 == 0 && m != (of.MAC{}) && m != gatewayMAC && m != serviceMAC {
+	if m := of.MAC(mac); err == nil && m[0]&1 == 0 && m != (of.MAC{}) && m != gatewayMAC && m != extension.ServiceMAC() {
 		return address{ip, m}
 	}
 	return address{ip, p.mac(ip)}

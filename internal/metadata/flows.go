@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strconv"
 
+	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
 	"github.com/patchbay-sdn/patchbay/internal/world"
@@ -125,14 +126,14 @@ func (m *Metadata) compilePort(id string, want *pipeline.Want) {
 func (m *Metadata) answers(want *pipeline.Want, br string, ofport uint32, p *port) {
 	answer := func(reason string, ip netip.Addr, mac of.MAC) {
 		want.Flow(br, reason, of.Flow{
-			Table: pipeline.TableTransient, Priority: above,
+			Table: pipeline.TableTransient, Priority: extension.AboveAll,
 			Match: of.Match{
 				of.FromPort(ofport), of.Untagged(), of.Num(of.EthType, of.EtherARP), of.Num(of.ARPOp, request), ipv4(of.ARPTPA, ip),
 			},
 			Actions: pipeline.ARPAnswer(mac, ip),
 		})
 	}
-	answer("answer for the metadata service's address", service, serviceMAC)
+	answer("answer for the metadata service's address", service, extension.ServiceMAC())
 	for _, d := range m.networks[p.network].sorted() {
 		for _, ip := range d.IPs {
 			if ip != p.client.Address {

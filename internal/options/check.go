@@ -158,6 +158,16 @@ func checkExtensions(o *Options) []Problem {
 	if loaded("metadata_path") {
 		out = append(out, checkMetadata(o)...)
 	}
+	if loaded("dns_forwarder") {
+		if _, err := o.DNSForwarder.Resolvers(); err != nil {
+			out = append(out, o.at("dns_forwarder", "upstream_dns_server_ports", "%s.", err))
+		}
+		if local, err := o.DNSForwarder.Local(); err != nil {
+			out = append(out, o.at("dns_forwarder", "client_dns_server_ports", "%s.", err))
+		} else if len(local) == 0 {
+			out = append(out, o.at("dns_forwarder", "client_dns_server_ports", "must be set when the extension dns_forwarder is loaded."))
+		}
+	}
 	return out
 }
 
@@ -235,6 +245,9 @@ func (o *Options) adviseExtensions() []Problem {
 	}
 	if slices.Contains(o.Agent.Extensions, "metadata_path") && o.Metadata.SharedSecret.Reveal() == "" {
 		out = append(out, o.at("metadata", "metadata_proxy_shared_secret", "is empty: whoever reaches Nova's metadata service can ask for any instance."))
+	}
+	if slices.Contains(o.Agent.Extensions, "dns_forwarder") && len(o.DNSForwarder.Upstream) == 0 {
+		out = append(out, o.at("dns_forwarder", "upstream_dns_server_ports", "is empty: the extension dns_forwarder answers nobody."))
 	}
 	if o.Patchbay.UnknownExtensions != ignoreUnknown {
 		return out // they stop it

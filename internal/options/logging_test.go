@@ -142,13 +142,13 @@ func TestLoggingOfOptions(t *testing.T) {
 // An extension that is missing stops the start, or not, as unknown_extensions says; one that filters ports always does.
 func TestUnknownExtensions(t *testing.T) {
 	for text, want := range map[string]struct{ stops, warns int }{
-		"[agent]\nextensions = qos\n":                                                                           {0, 0},
-		"[agent]\nextensions = qos, dns_forwarder, taas\n":                                                      {2, 0},
-		"[agent]\nextensions = qos, dns_forwarder, taas\n[patchbay]\nunknown_extensions=stop":                   {2, 0},
-		"[agent]\nextensions = qos,dns_forwarder,taas,dns_forwarder\n[patchbay]\nunknown_extensions = ignore\n": {0, 2},
-		"[agent]\nextensions = qos,log\n":                                                                       {0, 1}, // nothing filters
-		"[agent]\nextensions = fdb\n[fdb]\nshared_physical_device_mappings=p:d":                                 {0, 0},
-		"[agent]\nextensions = fwaas_v2,dns_forwarder\n[patchbay]\nunknown_extensions = ignore\n":               {1, 1},
+		"[agent]\nextensions = qos\n":                                                       {0, 0},
+		"[agent]\nextensions = qos, sfc, taas\n":                                            {2, 0},
+		"[agent]\nextensions = qos, sfc, taas\n[patchbay]\nunknown_extensions=stop":         {2, 0},
+		"[agent]\nextensions = qos,sfc,taas,sfc\n[patchbay]\nunknown_extensions = ignore\n": {0, 2},
+		"[agent]\nextensions = qos,log\n":                                                   {0, 1}, // nothing filters
+		"[agent]\nextensions = fdb\n[fdb]\nshared_physical_device_mappings=p:d":             {0, 0},
+		"[agent]\nextensions = fwaas_v2,sfc\n[patchbay]\nunknown_extensions = ignore\n":     {1, 1},
 	} {
 		o := loadText(t, text+"\n[securitygroup]\nenable_security_group = false\n")
 		if len(o.Unsupported()) != want.stops || len(o.Advice()) != want.warns {

@@ -77,21 +77,10 @@ func agentRows() []row {
 	}
 }
 
-// extensions maps what the extensions of Neutron do.
-func extensions() []config.Pair {
-	return []config.Pair{
-		{Key: "qos", Value: "bandwidth limits, packet rate limits and DSCP marks"},
-		{Key: "fdb", Value: "forwarding entries for SR-IOV ports"},
-		{Key: "log", Value: "security group logging"},
-		{Key: "dhcp", Value: "DHCP answered on the host"},
-		{Key: "local_ip", Value: "local IP addresses"},
-		{Key: "metadata_path", Value: "metadata answered on the host"},
-		{Key: "dns_forwarder", Value: "DNS answered on the host"},
-	}
-}
-
 // Extensions are the names of those that Patchbay has.
-func Extensions() []string { return []string{"qos", "dhcp", "fdb", "log", "local_ip", "metadata_path"} }
+func Extensions() []string {
+	return []string{"qos", "dhcp", "fdb", "log", "local_ip", "metadata_path", "dns_forwarder"}
+}
 
 // What unknown_extensions can be.
 const (
@@ -130,9 +119,6 @@ func missingExtensions(names []string) []string {
 }
 
 func describeExtension(name string) string {
-	if i := slices.IndexFunc(extensions(), func(p config.Pair) bool { return p.Key == name }); i >= 0 {
-		return fmt.Sprintf("names %s (%s), which Patchbay does not have yet", name, extensions()[i].Value)
-	}
 	return fmt.Sprintf("names %s, an extension that Patchbay does not know", name)
 }
 

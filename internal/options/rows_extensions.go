@@ -6,10 +6,6 @@ import "github.com/patchbay-sdn/patchbay/oslo/config"
 
 func extensionRows() []row {
 	least := func(n int64) config.Int { return config.Int{Min: config.Limit(n)} }
-	of := func(extension, group, name string, t config.Type, def any, help string, field func(*Options) any) row {
-		return noEffect(row{Option: config.Option{Group: group, Name: name, Type: t, Default: def, Help: help}, field: field},
-			needsExtension(extension))
-	}
 	text, flag, num := config.String{}, config.Bool{}, config.Int{}
 	dhcp := func(name string, t config.Type, def any, help string, field func(*Options) any) row {
 		return row{Option: config.Option{Group: "DHCP", Name: name, Type: t, Default: def, Help: help}, field: field}
@@ -19,6 +15,9 @@ func extensionRows() []row {
 	}
 	metadata := func(name string, t config.Type, def any, help string, field func(*Options) any) row {
 		return since("26 and later", row{Option: config.Option{Group: "metadata", Name: name, Type: t, Default: def, Help: "with the extension metadata_path: " + help}, field: field})
+	}
+	dns := func(name string, t config.Type, def any, help string, field func(*Options) any) row {
+		return since("29 and later", row{Option: config.Option{Group: "dns_forwarder", Name: name, Type: t, Default: def, Help: "with the extension dns_forwarder: " + help}, field: field})
 	}
 	secret := metadata("metadata_proxy_shared_secret", text, "", "secret shared with Nova", func(o *Options) any { return &o.Metadata.SharedSecret })
 	secret.Secret = true
@@ -49,12 +48,10 @@ func extensionRows() []row {
 		metadata("auth_ca_cert", text, nil, "authority that signed its certificate", func(o *Options) any { return &o.Metadata.AuthCACert }),
 		metadata("nova_client_cert", text, "", "certificate of this client", func(o *Options) any { return &o.Metadata.NovaClientCert }),
 		metadata("nova_client_priv_key", text, "", "private key of this client", func(o *Options) any { return &o.Metadata.NovaClientPrivKey }),
-		since("30", of("dns_forwarder", "dns_forwarder", "upstream_dns_server_ports", config.List{}, "", "servers to ask, address:port",
-			func(o *Options) any { return &o.DNSForwarder.Upstream })),
-		since("30", of("dns_forwarder", "dns_forwarder", "upstream_dns_query_timeout", num, 5, "seconds to wait for them",
-			func(o *Options) any { return &o.DNSForwarder.UpstreamTimeout })),
-		since("30", of("dns_forwarder", "dns_forwarder", "client_dns_server_ports", config.List{}, "169.254.169.254:53,[fd00::254]:53",
-			"where instances ask", func(o *Options) any { return &o.DNSForwarder.Listen })),
+		dns("upstream_dns_server_ports", config.List{}, "", "resolvers to ask in this order, 192.0.2.53:53 or [2001:db8::53]:53; empty: queries are not answered here",
+			func(o *Options) any { return &o.DNSForwarder.Upstream }),
+		dns("upstream_dns_query_timeout", least(1), 5, "seconds to wait for them, all together", func(o *Options) any { return &o.DNSForwarder.UpstreamTimeout }),
+		dns("client_dns_server_ports", config.List{}, "169.254.169.254:53,[fd00::254]:53", "where instances ask", func(o *Options) any { return &o.DNSForwarder.Listen }),
 		since("22 and later", row{Option: config.Option{Group: "ml2", Name: "tunnelled_network_rp_name", Default: "rp_tunnelled",
 			Help: "Placement resource provider of tunnelled networks"}, field: func(o *Options) any { return &o.ML2.TunnelledNetworkRPName }}),
 	}

@@ -20,10 +20,6 @@ func withReason(r row, why string, refuse func(config.Value) []string) row {
 
 func since(releases string, r row) row { r.releases = releases; return r }
 
-func needsExtension(name string) string {
-	return "the extension " + name + " reads it, which Patchbay does not have yet"
-}
-
 func whenTrue(sentence string) func(config.Value) []string {
 	return func(v config.Value) []string {
 		if !v.Bool() {

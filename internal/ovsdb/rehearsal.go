@@ -5,6 +5,8 @@ package ovsdb
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"sync"
 )
@@ -120,15 +122,15 @@ func (r *Rehearsal) commit(d *draft, tx *Tx) error {
 	return nil
 }
 
-// assignNumbers does the part of ovs-vswitchd.
+// assignNumbers does the part of ovs-vswitchd: numbers in the order in which rows were made.
 func (r *Rehearsal) assignNumbers(d *draft) {
 	for id, b := range d.bridges.changed {
 		if b != nil && d.bridges.rows[id] == nil && b.DatapathID == "" {
 			b.DatapathID = fmt.Sprintf("%016x", r.made)
 		}
 	}
-	for id, i := range d.interfaces.changed {
-		if i != nil && d.interfaces.rows[id] == nil && i.OFPort == nil {
+	for _, id := range slices.Sorted(maps.Keys(d.interfaces.changed)) {
+		if i := d.interfaces.changed[id]; i != nil && d.interfaces.rows[id] == nil && i.OFPort == nil {
 			n := r.ports
 			r.ports--
 			i.OFPort = &n

@@ -63,6 +63,7 @@ type Interface struct {
 	Error                string // why OFPort is -1
 	IngressPolicingRate  int    // kbit/s, 0 is no limit
 	IngressPolicingBurst int    // kbit
+	MTU                  *int   // bytes; nil while it is not known
 	OtherConfig          map[string]string
 }
 

@@ -104,6 +104,7 @@ func newSchema() *schema {
 			"external_ids":           col(func(r *Interface) *map[string]string { return &r.ExternalIDs }, strMap),
 			"error":                  col(func(r *Interface) *string { return &r.Error }, optStringCodec()),
 			"ingress_policing_rate":  col(func(r *Interface) *int { return &r.IngressPolicingRate }, intCodec()),
+			"mtu":                    col(func(r *Interface) **int { return &r.MTU }, optIntCodec()),
 			"ingress_policing_burst": col(func(r *Interface) *int { return &r.IngressPolicingBurst }, intCodec()),
 			"other_config":           col(func(r *Interface) *map[string]string { return &r.OtherConfig }, strMap),
 		}},

@@ -92,7 +92,7 @@ func (c *compiler) bindingConfig(p *world.Port) map[string]string {
 // antiSpoof lets only packets pass that a port sends under its own addresses.
 func (c *compiler) antiSpoof(p *world.Port) {
 	br, from := c.w.Config.IntegrationBridge, of.FromPort(p.VIF.OFPort)
-	macs, ips := senders(p)
+	macs, ips := Senders(p)
 	const reason = "addresses of the port"
 	for _, mac := range macs {
 		c.flow(br, reason, of.Flow{
@@ -143,9 +143,9 @@ func anyAddress(prefixes []netip.Prefix) bool {
 	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Bits() == 0 })
 }
 
-// senders are the addresses under which a port may send: its own, those of its address pairs, and the link-local IPv6
+// Senders returns the addresses under which a port may send: its own, those of its address pairs, and the link-local IPv6
 // address of each MAC. Sorted, each once.
-func senders(p *world.Port) (macs []neutron.MAC, ips []netip.Prefix) {
+func Senders(p *world.Port) (macs []neutron.MAC, ips []netip.Prefix) {
 	macSet := map[neutron.MAC]bool{p.VIF.MAC: true}
 	ipSet := map[netip.Prefix]bool{}
 	for _, ip := range p.Details.FixedIPs {

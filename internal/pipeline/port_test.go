@@ -16,7 +16,7 @@ func TestSendersWithoutAddresses(t *testing.T) {
 		FixedIPs:            neutron.List[neutron.FixedIP]{{SubnetID: "s"}},
 		AllowedAddressPairs: neutron.List[neutron.AddressPair]{{MAC: neutron.MAC{2}}},
 	}}
-	macs, ips := senders(p)
+	macs, ips := Senders(p)
 	if len(macs) != 2 || len(ips) != 2 { // the link-local address of each MAC
 		t.Errorf("%v, %v", macs, ips)
 	}

@@ -47,6 +47,8 @@ var mayImport = map[string][]string{
 	"internal/pipeline":            {"internal/world", "internal/neutron", "internal/ovsdb", "openflow"},
 	"internal/forwarding":          {"internal/netlink", "openflow"},
 	"internal/metaproxy":           {"internal/netlink", "internal/pace", "openflow"},
+	"internal/datagram":            {"internal/neutron"},
+	"internal/resolver":            {},
 	"internal/pace":                {},
 	"internal/gate":                {},
 	"internal/zones":               {"internal/pace", "internal/conntrack"},
@@ -63,7 +65,7 @@ var mayImport = map[string][]string{
 	"internal/metadata": {
 		"internal/extension", "internal/metaproxy", "internal/world", "internal/pipeline", "internal/neutron", "internal/ovsdb", "openflow",
 	},
-	"internal/extension": {"internal/forwarding", "internal/metaproxy", "internal/world", "internal/pipeline", "internal/neutron", "internal/ovsdb", "openflow"},
+	"internal/extension": {"internal/forwarding", "internal/metaproxy", "internal/resolver", "internal/world", "internal/pipeline", "internal/neutron", "internal/ovsdb", "openflow"},
 	"internal/extension/extensiontest": {
 		"internal/extension", "internal/script", "internal/world", "internal/pipeline", "internal/neutron", "internal/ovsdb", "internal/forwarding", "openflow",
 	},
@@ -71,7 +73,10 @@ var mayImport = map[string][]string{
 		"internal/extension", "internal/world", "internal/pipeline", "internal/neutron", "internal/ovsdb", "openflow",
 	},
 	"internal/localip": {"internal/extension", "internal/world", "internal/pipeline", "internal/neutron", "openflow"},
-	"internal/dhcp":    {"internal/extension", "internal/world", "internal/pipeline", "internal/neutron", "openflow"},
+	"internal/dhcp":    {"internal/datagram", "internal/extension", "internal/world", "internal/pipeline", "internal/neutron", "openflow"},
+	"internal/dnsforward": {
+		"internal/datagram", "internal/extension", "internal/resolver", "internal/world", "internal/pipeline", "internal/neutron", "openflow",
+	},
 	"internal/grouplog": {
 		"internal/extension", "internal/world", "internal/pipeline", "internal/neutron", "internal/pace", "openflow",
 	},
@@ -79,21 +84,21 @@ var mayImport = map[string][]string{
 	"internal/repo":  {},
 	"internal/effect": {
 		"openflow", "oslo/messaging", "internal/neutron", "internal/ovsdb", "internal/world", "internal/delta", "internal/dataplane", "internal/pull",
-		"internal/report", "internal/zones", "internal/extension", "internal/iptables", "internal/forwarding", "internal/metaproxy",
+		"internal/report", "internal/zones", "internal/extension", "internal/iptables", "internal/forwarding", "internal/metaproxy", "internal/resolver",
 	},
 	"internal/core": {
 		"openflow", "oslo/messaging", "internal/effect", "internal/neutron", "internal/ovsdb", "internal/conntrack", "internal/world", "internal/pipeline",
 		"internal/delta", "internal/dataplane", "internal/gate", "internal/pace", "internal/pull", "internal/report", "internal/zones", "internal/inspect",
-		"internal/extension", "internal/hybrid", "internal/iptables", "internal/forwarding", "internal/metaproxy",
+		"internal/extension", "internal/hybrid", "internal/iptables", "internal/forwarding", "internal/metaproxy", "internal/resolver",
 	},
 	"internal/tape": {
 		"openflow", "oslo/messaging", "internal/core", "internal/effect", "internal/neutron", "internal/ovsdb", "internal/conntrack", "internal/world", "internal/pipeline",
-		"internal/dataplane", "internal/pull", "internal/report", "internal/zones", "internal/extension", "internal/iptables", "internal/forwarding", "internal/metaproxy",
+		"internal/dataplane", "internal/pull", "internal/report", "internal/zones", "internal/extension", "internal/iptables", "internal/forwarding", "internal/metaproxy", "internal/resolver",
 		"internal/rawjson",
 	},
 	"internal/runner": {
 		"openflow", "oslo/messaging", "internal/effect", "internal/neutron", "internal/observe", "internal/conntrack", "internal/world", "internal/dataplane",
-		"internal/pull", "internal/zones", "internal/snapshot", "internal/iptables", "internal/extension", "internal/pace", "internal/forwarding", "internal/metaproxy",
+		"internal/pull", "internal/zones", "internal/snapshot", "internal/iptables", "internal/extension", "internal/pace", "internal/forwarding", "internal/metaproxy", "internal/resolver",
 	},
 	"internal/agent": {
 		"openflow", "oslo", "internal/options", "internal/effect", "internal/core", "internal/tape", "internal/runner", "internal/neutron", "internal/ovsdb", "internal/observe",

@@ -55,7 +55,7 @@ var watched = map[string]struct{ before, ceiling, target int }{
 var root = flag.String("root", filepath.Join("..", ".."), "the tree that TestStructure measures")
 
 // waits are the packages of internal/ that may start goroutines: those that do I/O.
-var waits = []string{"internal/ovsdb", "internal/fake", "internal/runner", "internal/admin", "internal/fleet", "internal/tape", "internal/metaproxy"}
+var waits = []string{"internal/ovsdb", "internal/fake", "internal/runner", "internal/admin", "internal/fleet", "internal/tape", "internal/metaproxy", "internal/resolver"}
 
 // ofNames are files that are mostly tables of names, for which no length is too much.
 var ofNames = []string{"openflow/fields.go"}

@@ -69,6 +69,8 @@ type Config struct {
 	Forwarding Forwarding
 	// Metadata is the metadata proxy; nil when no extension has one.
 	Metadata Metadata
+	// Resolver asks resolvers; nil when no extension does.
+	Resolver Resolver
 	// Records writes lines of extensions' logs, and may take its time. Lost is how many could not be kept before these. Nil: they are dropped.
 	Records  func(lines effect.WriteRecords, lost uint64)
 	Snapshot string // the file
@@ -161,6 +163,8 @@ func (r *Runner) do(ctx context.Context, e effect.Effect) effect.Event {
 		return r.rules(ctx, e)
 	case effect.WatchDevices, effect.ReadForwarding, effect.ChangeForwarding:
 		return r.forwarding(ctx, e)
+	case effect.AskResolver:
+		return r.askResolver(ctx, e)
 	case effect.Save:
 		return effect.Saved{Err: r.try("writing the snapshot", func() error { return r.save(e) })}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/report"
+	"github.com/patchbay-sdn/patchbay/internal/resolver"
 	"github.com/patchbay-sdn/patchbay/internal/zones"
 	"github.com/patchbay-sdn/patchbay/openflow"
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
@@ -115,7 +116,7 @@ func (f *flight) event(d *document) (effect.Event, error) {
 		return effect.BridgeLinked{Bridge: d.Bridge, Conn: f.conn(d.Conn), Err: err}, nil
 	case kindPortsReported, kindCalled, kindApplied, kindRulesApplied:
 		return f.outcome(d, err)
-	case kindFlows, kindRead, kindPacket:
+	case kindFlows, kindRead, kindPacket, kindResolver:
 		return f.ofBridge(d, err)
 	}
 	return ofPeers(d, err)
@@ -244,6 +245,9 @@ func (f *flight) ofBridge(d *document, err error) (effect.Event, error) {
 			e.Flows = append(e.Flows, entry)
 		}
 		return e, bad
+	case kindResolver:
+		a, bad := of[resolver.Answer](d)
+		return effect.ResolverAnswered{Extension: d.N, Bridge: d.Bridge, Conn: f.conn(d.Conn), Answer: a, Err: err}, bad
 	}
 	p, bad := of[packetDoc](d)
 	for _, t := range p.Metadata {

@@ -141,6 +141,7 @@ const (
 	kindForwardingRead = "forwarding read"
 	kindForwarding     = "forwarding changed"
 	kindServed         = "service"
+	kindResolver       = "resolver answered"
 	kindSaved          = "snapshot written"
 	kindNotifyFailed   = "notify failed"
 	kindFollowFailed   = "follow failed"
@@ -300,6 +301,8 @@ func (c *encoder) outcome(e effect.Event) (d document, of any) {
 		d.Kind, d.N, of = kindForwarding, e.Extension, e.Changes
 	case effect.Served:
 		d.Kind, d.N, of = kindServed, e.Extension, e.State
+	case effect.ResolverAnswered:
+		d.Kind, d.N, d.Bridge, d.Conn, of = kindResolver, e.Extension, e.Bridge, c.number(e.Bridge, e.Conn), e.Answer
 	case effect.Saved:
 		d.Kind = kindSaved
 	}
