@@ -18,19 +18,15 @@ import (
 // may be read while the loop is stuck, which is when it is needed most; so it has a lock, that nobody holds for long.
 type Recorder struct {
 	mu       sync.Mutex
-	ring     []note // the oldest is at next once it is full
-	next     int
+	notes    notes
+	last     note // the newest: equal ones become one with it
 	seq      uint64
 	warnings []note
 	logged   [4]uint64 // entries by level
 }
 
-const (
-	// maxNotes bounds the recorder; a port takes about five from plug to report.
-	maxNotes = 4096
-	// maxWarnings is how many warnings and errors are kept.
-	maxWarnings = 50
-)
+// maxWarnings is how many warnings and errors are kept.
+const maxWarnings = 50
 
 // note is one entry. It is put into words when somebody reads it: most are never read.
 type note struct {
@@ -73,8 +69,8 @@ func (r *Recorder) put(n note) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.logged[n.level]++
-	if len(r.ring) > 0 {
-		last := &r.ring[(r.next+len(r.ring)-1)%len(r.ring)]
+	if r.seq > 0 {
+		last := &r.last
 		if last.kind == n.kind && last.what == n.what && last.subject == n.subject && last.detail == n.detail && last.level == n.level {
 			last.until = n.at
 			last.n += n.n
@@ -82,26 +78,27 @@ func (r *Recorder) put(n note) {
 			return
 		}
 	}
+	if r.seq > 0 {
+		r.notes.add(&r.last)
+	}
 	r.seq++
 	n.seq = r.seq
+	r.last = n
 	if n.level >= 2 {
 		if len(r.warnings) == maxWarnings {
 			r.warnings = slices.Delete(r.warnings, 0, 1)
 		}
 		r.warnings = append(r.warnings, n)
 	}
-	if len(r.ring) < maxNotes {
-		r.ring = append(r.ring, n)
-		return
-	}
-	r.ring[r.next] = n
-	r.next = (r.next + 1) % maxNotes
 }
 
 // Events puts everything into words, oldest first.
 func (r *Recorder) Events() []inspect.Event {
 	r.mu.Lock()
-	notes := slices.Concat(r.ring[r.next:], r.ring[:r.next])
+	var notes []note
+	if r.seq > 0 {
+		notes = append(r.notes.all(r.seq-1), r.last)
+	}
 	r.mu.Unlock()
 	return inWords(notes)
 }
