@@ -14,19 +14,16 @@ import (
 // A message comes twice when the broker redelivers what was not acknowledged before the connection broke (at most the
 // prefetch count), or when its sender repeats a publication that was not confirmed (any number of other messages may
 // lie in between, for as long as the sender needs to reconnect). 65,536 ids are more than five minutes at 200 messages
-// a second, and cost at most 2 MiB; the table grows only as messages come. Of an id 64 bits are remembered: a new message
-// is taken for a repetition once in 10^14 times.
+// a second. At least so many are remembered and at most twice as many, in 2 MiB; the tables grow only as messages come.
 type seenIDs struct {
-	mu   sync.Mutex
-	ring []uint64
-	next int
-	set  map[uint64]struct{}
-	max  int
+	mu       sync.Mutex
+	now, old idTable
+	max      int // of a table
 }
 
 const seenMax = 1 << 16
 
-func newSeenIDs(n int) *seenIDs { return &seenIDs{set: map[uint64]struct{}{}, max: n} }
+func newSeenIDs(n int) *seenIDs { return &seenIDs{max: n} }
 
 // first tells whether id is new, and remembers it. Messages without an id are always new.
 func (s *seenIDs) first(id string) bool {
@@ -36,21 +33,51 @@ func (s *seenIDs) first(id string) bool {
 	k := hashID(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, dup := s.set[k]; dup {
+	if s.now.has(k) || s.old.has(k) {
 		return false
 	}
-	if len(s.ring) < s.max {
-		s.ring = append(s.ring, k)
-	} else {
-		delete(s.set, s.ring[s.next])
-		s.ring[s.next] = k
-		s.next = (s.next + 1) % s.max
+	if s.now.n == s.max {
+		s.now, s.old = idTable{}, s.now
 	}
-	s.set[k] = struct{}{}
+	s.now.add(k)
 	return true
 }
 
-// hashID returns 64 bits of an id. In a UUID, which is what peers send, some bits are the same in all, but not the same ones of both halves.
+// idTable is a set of hashes, from which nothing is removed. A map would take two to three times its memory.
+type idTable struct {
+	slots []uint64 // a power of two of them; a hash is in the first free one from its own on
+	n     int
+}
+
+// slot is where a hash is, or where it would go. There is always a free one.
+func (t *idTable) slot(k uint64) *uint64 {
+	last := uint64(len(t.slots) - 1) //nolint:gosec // not negative
+	for i := k & last; ; i = (i + 1) & last {
+		if t.slots[i] == k || t.slots[i] == 0 {
+			return &t.slots[i]
+		}
+	}
+}
+
+func (t *idTable) has(k uint64) bool { return t.n > 0 && *t.slot(k) == k }
+
+// add adds a hash that is not in the set.
+func (t *idTable) add(k uint64) {
+	if 4*(t.n+1) > 3*len(t.slots) {
+		before := t.slots
+		t.slots = make([]uint64, max(16, 2*len(before)))
+		for _, k := range before {
+			if k != 0 {
+				*t.slot(k) = k
+			}
+		}
+	}
+	*t.slot(k) = k
+	t.n++
+}
+
+// hashID returns 64 bits of an id, not all of them 0: a new message is taken for a repetition once in 10^14 times. In a UUID, which is
+// what peers send, some bits are the same in all, but not the same ones of both halves.
 func hashID(id string) uint64 {
 	k := [32]byte{}
 	err := hex.ErrLength
@@ -60,5 +87,5 @@ func hashID(id string) uint64 {
 	if err != nil {
 		k = sha256.Sum256([]byte(id))
 	}
-	return binary.BigEndian.Uint64(k[:]) ^ binary.BigEndian.Uint64(k[8:])
+	return max(1, binary.BigEndian.Uint64(k[:])^binary.BigEndian.Uint64(k[8:]))
 }
