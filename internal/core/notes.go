@@ -5,20 +5,89 @@ package core
 import (
 	"encoding/binary"
 	"encoding/hex"
+	"strconv"
 	"strings"
 	"time"
+
+	"github.com/patchbay-sdn/patchbay/internal/inspect"
 )
+
+// note is one entry. It is put into words when somebody reads it: most are never read.
+type note struct {
+	seq       uint64
+	at, until int64 // nanoseconds since 1970
+	kind      kind
+	level     int8 // of a line of the log: 1 info, 2 warning, 3 error
+	n         int  // things it is about; 0 if that does not matter
+	repeated  int  // like it, in a row
+	what      string
+	subject   string // an id
+	detail    string
+	took      time.Duration
+}
+
+// kind is where an entry comes from.
+type kind uint8
+
+const (
+	kindLog kind = iota
+	kindSwitch
+	kindPush
+	kindReply
+	kindReport
+	kindFlows
+	kindRows
+	kindBroker
+	kindServer
+	kindPort
+	kindConntrack
+)
+
+func (k kind) String() string {
+	return [...]string{"log", "switch", "push", "reply", "report", "flows", "rows", "broker", "server", "port", "conntrack"}[k]
+}
+
+func (n *note) event() inspect.Event {
+	text := []byte(n.what)
+	if n.kind == kindPort {
+		text = append([]byte("port "+n.subject+" is "), n.what...)
+	}
+	if n.subject != "" && n.level == 0 && n.kind != kindPort {
+		text = append(append(text, ' '), n.subject...)
+	}
+	if n.n > 1 {
+		text = strconv.AppendInt(append(text, ", "...), int64(n.n), 10)
+	}
+	if n.detail != "" {
+		sep := ": "
+		if n.level > 0 {
+			sep = " "
+		}
+		text = append(append(text, sep...), n.detail...)
+	}
+	if n.took > 0 {
+		text = append(append(text, " in "...), n.took.Round(10*time.Microsecond).String()...)
+	}
+	e := inspect.Event{
+		Seq: n.seq, Time: time.Unix(0, n.at), Kind: n.kind.String(), Text: string(text), Subject: n.subject,
+		Level: [...]string{"", "info", "warning", "error"}[n.level],
+	}
+	if n.repeated > 0 {
+		e.Count, e.Until = n.repeated+1, time.Unix(0, n.until)
+	}
+	return e
+}
 
 // notes keeps the last entries of the recorder in a ring of bytes. Most are about an object with a UUID, in words that come again and again: so encoded an entry takes about 40
 // bytes, a third of what it takes as a note with its strings. The ring has its size from the first entry on, so that an agent under load takes no more memory than one at rest.
 type notes struct {
-	ring  []byte
-	head  int // of the oldest entry
-	used  int // bytes
-	count int
-	words []string // what entries say, by number
-	known map[string]uint16
-	room  []byte // for the entry that is being written
+	ring    []byte
+	head    int // of the oldest entry
+	used    int // bytes
+	count   int
+	words   []string // what entries say, by number
+	numbers map[string]uint16
+	buffer  []byte // for the entry that is being written
 }
 
 const (
@@ -42,17 +111,17 @@ const unnumbered = 0xffff
 // add takes an entry, and forgets old ones for it.
 func (l *notes) add(n *note) {
 	if l.ring == nil {
-		l.ring, l.known = make([]byte, notesSize), map[string]uint16{}
+		l.ring, l.numbers = make([]byte, notesSize), map[string]uint16{}
 	}
-	l.room = l.encode(l.room[:0], n)
-	size := 2 + len(l.room)
+	l.buffer = l.encode(l.buffer[:0], n)
+	size := 2 + len(l.buffer)
 	for l.used+size > len(l.ring) {
 		l.drop()
 	}
 	var length [2]byte
-	binary.LittleEndian.PutUint16(length[:], uint16(len(l.room))) //nolint:gosec // at most longestNote and a little
+	binary.LittleEndian.PutUint16(length[:], uint16(len(l.buffer))) //nolint:gosec // at most longestNote and a little
 	l.write(length[:])
-	l.write(l.room)
+	l.write(l.buffer)
 	l.count++
 }
 
@@ -87,14 +156,14 @@ func (l *notes) all(last uint64) []note {
 
 // number returns that of a text, if it has one.
 func (l *notes) number(text string) uint16 {
-	if i, ok := l.known[text]; ok {
+	if i, ok := l.numbers[text]; ok {
 		return i
 	}
 	if len(l.words) == maxWords || len(text) > longestWord {
 		return unnumbered
 	}
 	i := uint16(len(l.words)) //nolint:gosec // less than maxWords
-	l.words, l.known[text] = append(l.words, text), i
+	l.words, l.numbers[text] = append(l.words, text), i
 	return i
 }
 

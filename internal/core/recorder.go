@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -27,41 +26,6 @@ type Recorder struct {
 
 // maxWarnings is how many warnings and errors are kept.
 const maxWarnings = 50
-
-// note is one entry. It is put into words when somebody reads it: most are never read.
-type note struct {
-	seq       uint64
-	at, until int64 // nanoseconds since 1970
-	kind      kind
-	level     int8 // of a line of the log: 1 info, 2 warning, 3 error
-	n         int  // things it is about; 0 if that does not matter
-	repeated  int  // like it, in a row
-	what      string
-	subject   string // an id
-	detail    string
-	took      time.Duration
-}
-
-// kind is where an entry comes from.
-type kind uint8
-
-const (
-	kindLog kind = iota
-	kindSwitch
-	kindPush
-	kindReply
-	kindReport
-	kindFlows
-	kindRows
-	kindBroker
-	kindServer
-	kindPort
-	kindConntrack
-)
-
-func (k kind) String() string {
-	return [...]string{"log", "switch", "push", "reply", "report", "flows", "rows", "broker", "server", "port", "conntrack"}[k]
-}
 
 // put takes an entry down. Equal ones in a row are one with a count, so that a flood of pushes about other hosts does not
 // wash away what matters.
@@ -124,37 +88,6 @@ func inWords(notes []note) []inspect.Event {
 		out[i] = notes[i].event()
 	}
 	return out
-}
-
-func (n *note) event() inspect.Event {
-	text := []byte(n.what)
-	if n.kind == kindPort {
-		text = append([]byte("port "+n.subject+" is "), n.what...)
-	}
-	if n.subject != "" && n.level == 0 && n.kind != kindPort {
-		text = append(append(text, ' '), n.subject...)
-	}
-	if n.n > 1 {
-		text = strconv.AppendInt(append(text, ", "...), int64(n.n), 10)
-	}
-	if n.detail != "" {
-		sep := ": "
-		if n.level > 0 {
-			sep = " "
-		}
-		text = append(append(text, sep...), n.detail...)
-	}
-	if n.took > 0 {
-		text = append(append(text, " in "...), n.took.Round(10*time.Microsecond).String()...)
-	}
-	e := inspect.Event{
-		Seq: n.seq, Time: time.Unix(0, n.at), Kind: n.kind.String(), Text: string(text), Subject: n.subject,
-		Level: [...]string{"", "info", "warning", "error"}[n.level],
-	}
-	if n.repeated > 0 {
-		e.Count, e.Until = n.repeated+1, time.Unix(0, n.until)
-	}
-	return e
 }
 
 // Handler returns a log handler that also puts lines into the recorder.
