@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"math/bits"
 	"sync"
 )
 
@@ -14,7 +15,7 @@ import (
 // A message comes twice when the broker redelivers what was not acknowledged before the connection broke (at most the
 // prefetch count), or when its sender repeats a publication that was not confirmed (any number of other messages may
 // lie in between, for as long as the sender needs to reconnect). 65,536 ids are more than five minutes at 200 messages
-// a second. At least so many are remembered and at most twice as many, in 2 MiB; the tables grow only as messages come.
+// a second. At least so many are remembered and at most twice as many, in 1.5 MiB; the tables grow only as messages come.
 type seenIDs struct {
 	mu       sync.Mutex
 	now, old idTable
@@ -45,16 +46,19 @@ func (s *seenIDs) first(id string) bool {
 
 // idTable is a set of hashes, from which nothing is removed. A map would take two to three times its memory.
 type idTable struct {
-	slots []uint64 // a power of two of them; a hash is in the first free one from its own on
+	slots []uint64 // a hash is in the first free one from its own on
 	n     int
 }
 
 // slot is where a hash is, or where it would go. There is always a free one.
 func (t *idTable) slot(k uint64) *uint64 {
-	last := uint64(len(t.slots) - 1) //nolint:gosec // not negative
-	for i := k & last; ; i = (i + 1) & last {
+	own, _ := bits.Mul64(k, uint64(len(t.slots)))
+	for i := own; ; {
 		if t.slots[i] == k || t.slots[i] == 0 {
 			return &t.slots[i]
+		}
+		if i++; i == uint64(len(t.slots)) {
+			i = 0
 		}
 	}
 }
@@ -63,9 +67,9 @@ func (t *idTable) has(k uint64) bool { return t.n > 0 && *t.slot(k) == k }
 
 // add adds a hash that is not in the set.
 func (t *idTable) add(k uint64) {
-	if 4*(t.n+1) > 3*len(t.slots) {
+	if 8*(t.n+1) > 7*len(t.slots) {
 		before := t.slots
-		t.slots = make([]uint64, max(16, 2*len(before)))
+		t.slots = make([]uint64, max(16, len(before)*5/4)) // by little: most of the table is full at all times
 		for _, k := range before {
 			if k != 0 {
 				*t.slot(k) = k
