@@ -66,7 +66,7 @@ all hosts have, changed 100 times) and boots (at the highest rate that is carrie
 	f.StringVar(&cfg.Layout, "layout", fleet.Hub, "bindings: hub, or classic with two for each topic")
 	f.StringVar(&cfg.Query, "query", "", "options of the transport URL, of agents and server, such as rabbit_quorum_queue=true")
 	f.StringVar(&cfg.Root, "broker-root", "", "root directory of another suite's RabbitMQ, see lab release")
-	f.StringVar(&cfg.Profile, "profile", "", "directory for profiles: heap.pprof after the start, rest.pprof of the CPU at rest")
+	f.StringVar(&cfg.Profile, "profile", "", "directory for profiles: heap.pprof after the start, rest.pprof of the CPU at rest, the heap before and after each storm")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	f.StringVar(&file, "out", "", "write JSON to this file, too")
 	return cmd

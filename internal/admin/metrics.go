@@ -104,7 +104,7 @@ func metrics() []metric {
 			put(float64(s.Totals.Messages-s.Totals.Foreign), "local")
 			put(float64(s.Totals.Foreign), "remote")
 		}, nil},
-		{"patchbay_messages_dropped_total", "messages that were dropped because they could not be decoded or were too large", counter, nil, total(func(t *inspect.Totals) uint64 { return t.Dropped }), nil},
+		{"patchbay_messages_dropped_total", "messages that were dropped because they could not be decoded or handled, or were too large", counter, nil, total(func(t *inspect.Totals) uint64 { return t.Dropped }), nil},
 		{"patchbay_resyncs_total", "times that the agent pulled everything again because messages may have been lost", counter, nil, total(func(t *inspect.Totals) uint64 { return t.Resyncs }), nil},
 		{"patchbay_packets_total", "packets that flows of an extension sent to the agent, by what became of them: answered, logged, ignored (needs no answer), refused, malformed, limited (too many), unanswered (no resolver answered), failed (panic), unclaimed (of no extension)", counter, []string{"extension", "outcome"}, func(s *inspect.Status, put put) {
 			for extension, outcomes := range s.Totals.Packets {

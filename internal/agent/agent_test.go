@@ -341,10 +341,14 @@ func TestListens(t *testing.T) {
 		r.broker.mu.Lock()
 		s := r.broker.service
 		r.broker.mu.Unlock()
-		for _, topic := range []string{"q-agent-notifier-tunnel-update", "q-agent-notifier-l2population-update", "neutron-vo-Port-1.7"} {
+		for _, topic := range []string{"q-agent-notifier-tunnel-delete", "q-agent-notifier-l2population-update", "neutron-vo-Port-1.7"} {
 			if !slices.Contains(s.Topics, topic) {
 				t.Errorf("does not listen to %s", topic)
 			}
+		}
+		// With l2population endpoints that are announced to all change nothing.
+		if want := []string{"q-agent-notifier-tunnel-update"}; !slices.Equal(s.Directed, want) || slices.Contains(s.Topics, want[0]) {
+			t.Errorf("listens to %q and, directed, to %q", s.Topics, s.Directed)
 		}
 		if v, err := s.Handler(t.Context(), &messaging.Message{Call: true, Method: "oslo_rpc_server_ping"}); v != "pong" || err != nil {
 			t.Errorf("ping: %v, %v", v, err)

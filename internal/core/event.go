@@ -142,7 +142,10 @@ func (c *Core) event(e effect.Event) {
 func (c *Core) abandon(e effect.Event) {
 	now := c.now()
 	switch e := e.(type) {
-	case effect.Message, effect.Broker:
+	case effect.Message:
+		c.seen.totals.Dropped++
+		c.resyncing.lost()
+	case effect.Broker:
 		c.resyncing.lost()
 	case effect.Registered:
 		c.server.registrationLost()
@@ -238,6 +241,7 @@ func (c *Core) rowsLost(b *ovsdb.Batch) {
 func (c *Core) message(m *messaging.Message) {
 	decoded, err := neutron.DecodeMessage(m.Topic, m.Method, m.Args)
 	if err != nil {
+		c.seen.totals.Dropped++
 		c.log.repeat(slog.LevelWarn, "RPC message cannot be decoded", "topic", m.Topic, "err", err)
 		c.resyncing.lost() // whatever it was
 		return
@@ -271,8 +275,8 @@ func (c *Core) message(m *messaging.Message) {
 	case *neutron.FDBChange:
 		c.world.Tunnels.FDBChange(d)
 	}
-	c.seen.noteMessage(decoded)
 	if push, ok := decoded.(*neutron.Push); ok && err == nil && c.world.Passed() && len(push.Objects) == 1 && !c.extensions.Takes(push.Kind) {
 		c.seen.passed = push
 	}
+	c.seen.noteMessage(decoded) // at the end: what fails before it is counted as dropped
 }

@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
 	"github.com/patchbay-sdn/patchbay/internal/gate"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
@@ -103,12 +106,19 @@ func TestRecorder(t *testing.T) {
 	log := slog.New(r.Handler(slog.DiscardHandler))
 	log.Error("flow rejected", "object", "port p2")
 	log.Debug("not worth it")
-	for i := range 2 * maxNotes {
-		r.put(note{kind: kindPush, what: "Port updated", subject: fmt.Sprint(i)})
+	const flood, least = 20_000, 4096
+	id := func(i int) string { return fmt.Sprintf("0f0f0f0f-0000-4000-8000-%012x", i) }
+	for i := range flood {
+		r.put(note{kind: kindPush, what: "Port updated", subject: id(i), at: int64(i), took: time.Millisecond})
 	}
 	e = r.Events()
-	if len(e) != maxNotes || e[0].Subject != fmt.Sprint(maxNotes) || e[maxNotes-1].Subject != fmt.Sprint(2*maxNotes-1) || e[1].Seq != e[0].Seq+1 {
-		t.Errorf("%d events from %+v to %+v", len(e), e[0], e[len(e)-1])
+	for i := range e {
+		if k := flood - len(e) + i; e[i].Subject != id(k) || e[i].Time.UnixNano() != int64(k) || e[i].Seq != e[0].Seq+uint64(i) || e[i].Text != "Port updated "+id(k)+" in 1ms" {
+			t.Fatalf("event %d of %d is %+v", i, len(e), e[i])
+		}
+	}
+	if len(e) < least {
+		t.Errorf("%d events are kept, want at least %d", len(e), least)
 	}
 	if w := r.LastWarnings(); len(w) != 1 || w[0].Text != "flow rejected object=port p2" || w[0].Level != "error" {
 		t.Errorf("a flood washed the errors away: %+v", w)
@@ -116,6 +126,33 @@ func TestRecorder(t *testing.T) {
 	if warnings, errs := r.Lines(); warnings != 0 || errs != 1 {
 		t.Errorf("%d warnings, %d errors", warnings, errs)
 	}
+}
+
+// What the recorder says of an entry is what was put into it, whatever that is, and its memory has a bound.
+func TestNotes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.OneOf(rapid.SampledFrom([]string{"", "p1", "0f0f0f0f-0000-4000-8000-00000000abcd", "0F0F0F0F-0000-4000-8000-00000000abcd", "0f0f0f0f-0000-4000-8000-00000000abcx"}),
+			rapid.StringN(0, 60, -1), rapid.Just(strings.Repeat("long", 800)))
+		r, want := &Recorder{}, []note{}
+		for i := range rapid.IntRange(1, 200).Draw(t, "entries") {
+			n := note{
+				at: rapid.Int64().Draw(t, "at"), kind: kind(rapid.IntRange(0, int(kindConntrack)).Draw(t, "kind")), level: int8(rapid.IntRange(0, 3).Draw(t, "level")),
+				n: rapid.IntRange(-1, 1<<40).Draw(t, "n"), what: fmt.Sprint(i, text.Draw(t, "what")), subject: text.Draw(t, "subject"), detail: text.Draw(t, "detail"),
+				took: time.Duration(rapid.Int64().Draw(t, "took")),
+			}
+			for again := range rapid.IntRange(1, 3).Draw(t, "times") {
+				r.put(n)
+				if again > 0 {
+					n.repeated, n.until = again, n.at
+				}
+			}
+			n.seq, n.n = uint64(i)+1, n.n*(n.repeated+1)
+			want = append(want, n)
+		}
+		if got, want := r.Events(), inWords(want); !cmp.Equal(got, want[len(want)-len(got):]) || len(r.notes.ring) > notesSize || len(r.notes.words) > maxWords {
+			t.Errorf("%d bytes, %d words, events differ: %s", len(r.notes.ring), len(r.notes.words), cmp.Diff(want[len(want)-len(got):], got))
+		}
+	})
 }
 
 // A push about another host's port must stay cheap, and so must taking it down.

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -18,54 +17,15 @@ import (
 // may be read while the loop is stuck, which is when it is needed most; so it has a lock, that nobody holds for long.
 type Recorder struct {
 	mu       sync.Mutex
-	ring     []note // the oldest is at next once it is full
-	next     int
+	notes    notes
+	last     note // the newest: equal ones become one with it
 	seq      uint64
 	warnings []note
 	logged   [4]uint64 // entries by level
 }
 
-const (
-	// maxNotes bounds the recorder; a port takes about five from plug to report.
-	maxNotes = 4096
-	// maxWarnings is how many warnings and errors are kept.
-	maxWarnings = 50
-)
-
-// note is one entry. It is put into words when somebody reads it: most are never read.
-type note struct {
-	seq       uint64
-	at, until int64 // nanoseconds since 1970
-	kind      kind
-	level     int8 // of a line of the log: 1 info, 2 warning, 3 error
-	n         int  // things it is about; 0 if that does not matter
-	repeated  int  // like it, in a row
-	what      string
-	subject   string // an id
-	detail    string
-	took      time.Duration
-}
-
-// kind is where an entry comes from.
-type kind uint8
-
-const (
-	kindLog kind = iota
-	kindSwitch
-	kindPush
-	kindReply
-	kindReport
-	kindFlows
-	kindRows
-	kindBroker
-	kindServer
-	kindPort
-	kindConntrack
-)
-
-func (k kind) String() string {
-	return [...]string{"log", "switch", "push", "reply", "report", "flows", "rows", "broker", "server", "port", "conntrack"}[k]
-}
+// maxWarnings is how many warnings and errors are kept.
+const maxWarnings = 50
 
 // put takes an entry down. Equal ones in a row are one with a count, so that a flood of pushes about other hosts does not
 // wash away what matters.
@@ -73,8 +33,8 @@ func (r *Recorder) put(n note) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.logged[n.level]++
-	if len(r.ring) > 0 {
-		last := &r.ring[(r.next+len(r.ring)-1)%len(r.ring)]
+	if r.seq > 0 {
+		last := &r.last
 		if last.kind == n.kind && last.what == n.what && last.subject == n.subject && last.detail == n.detail && last.level == n.level {
 			last.until = n.at
 			last.n += n.n
@@ -82,26 +42,27 @@ func (r *Recorder) put(n note) {
 			return
 		}
 	}
+	if r.seq > 0 {
+		r.notes.add(&r.last)
+	}
 	r.seq++
 	n.seq = r.seq
+	r.last = n
 	if n.level >= 2 {
 		if len(r.warnings) == maxWarnings {
 			r.warnings = slices.Delete(r.warnings, 0, 1)
 		}
 		r.warnings = append(r.warnings, n)
 	}
-	if len(r.ring) < maxNotes {
-		r.ring = append(r.ring, n)
-		return
-	}
-	r.ring[r.next] = n
-	r.next = (r.next + 1) % maxNotes
 }
 
 // Events puts everything into words, oldest first.
 func (r *Recorder) Events() []inspect.Event {
 	r.mu.Lock()
-	notes := slices.Concat(r.ring[r.next:], r.ring[:r.next])
+	var notes []note
+	if r.seq > 0 {
+		notes = append(r.notes.all(r.seq-1), r.last)
+	}
 	r.mu.Unlock()
 	return inWords(notes)
 }
@@ -127,37 +88,6 @@ func inWords(notes []note) []inspect.Event {
 		out[i] = notes[i].event()
 	}
 	return out
-}
-
-func (n *note) event() inspect.Event {
-	text := []byte(n.what)
-	if n.kind == kindPort {
-		text = append([]byte("port "+n.subject+" is "), n.what...)
-	}
-	if n.subject != "" && n.level == 0 && n.kind != kindPort {
-		text = append(append(text, ' '), n.subject...)
-	}
-	if n.n > 1 {
-		text = strconv.AppendInt(append(text, ", "...), int64(n.n), 10)
-	}
-	if n.detail != "" {
-		sep := ": "
-		if n.level > 0 {
-			sep = " "
-		}
-		text = append(append(text, sep...), n.detail...)
-	}
-	if n.took > 0 {
-		text = append(append(text, " in "...), n.took.Round(10*time.Microsecond).String()...)
-	}
-	e := inspect.Event{
-		Seq: n.seq, Time: time.Unix(0, n.at), Kind: n.kind.String(), Text: string(text), Subject: n.subject,
-		Level: [...]string{"", "info", "warning", "error"}[n.level],
-	}
-	if n.repeated > 0 {
-		e.Count, e.Until = n.repeated+1, time.Unix(0, n.until)
-	}
-	return e
 }
 
 // Handler returns a log handler that also puts lines into the recorder.

@@ -91,7 +91,7 @@ type Held struct {
 type Totals struct {
 	Messages    uint64 `json:"messages"`         // that the server sent by itself
 	Foreign     uint64 `json:"messages_foreign"` // of these, about nothing that concerns this host
-	Dropped     uint64 `json:"messages_dropped"` // that could not be decoded or were too large; not among the above
+	Dropped     uint64 `json:"messages_dropped"` // that could not be decoded or handled, or were too large; not among the above
 	Calls       uint64 `json:"calls"`            // answered questions and reports to the server
 	CallsFailed uint64 `json:"calls_failed"`
 	Resyncs     uint64 `json:"resyncs"` // everything was asked again, because something may have been missed

@@ -34,6 +34,16 @@ func Topics(v Versions, l2population bool, kinds ...Kind) []string {
 	return topics
 }
 
+// DirectedTopics lists those of [Topics] of which an agent needs only what is sent to this host. With l2population forwarding entries say which tunnel endpoints
+// there are, so an endpoint that is announced to all changes nothing. Every agent announces its own when it starts: N agents would get N times N messages. Health checks call the
+// agent of a host by this topic.
+func DirectedTopics(l2population bool) []string {
+	if l2population {
+		return []string{TopicTunnelUpdate}
+	}
+	return nil
+}
+
 // PossibleTopics lists [Topics] for a server that may be of several releases, as [Negotiate] names them. A server pushes objects in its own versions and in those
 // that agents have reported. A process of it reads what was reported once a minute, so that a new agent can rely on the server's own versions only: the
 // topics of all that these can be are listed, too. What comes in two versions comes twice.

@@ -45,8 +45,9 @@ func (r *Runner) register(ctx context.Context, e effect.Register) effect.Event {
 		if err != nil {
 			return err
 		}
-		topics := append(neutron.PossibleTopics(releases, versions, e.L2Population, e.Kinds...), e.Topics...)
-		if err := r.cfg.Broker.Serve(ctx, messaging.Service{Topics: topics, Handler: r.cfg.Handler}); err != nil {
+		topics, directed := append(neutron.PossibleTopics(releases, versions, e.L2Population, e.Kinds...), e.Topics...), neutron.DirectedTopics(e.L2Population)
+		topics = slices.DeleteFunc(topics, func(t string) bool { return slices.Contains(directed, t) })
+		if err := r.cfg.Broker.Serve(ctx, messaging.Service{Topics: topics, Directed: directed, Handler: r.cfg.Handler}); err != nil {
 			return err
 		}
 		// A Python agent leaves a queue behind for every topic it ever listened to, ours or not. Not worth failing for: they

@@ -338,13 +338,13 @@ func TestAnnouncedEndpoints(t *testing.T) {
 func TestTombstones(t *testing.T) {
 	w := New(config())
 	begin := time.Unix(1000, 0)
-	w.deleted["p"] = begin
+	w.deleted.add("p", begin)
 	w.Expire(begin.Add(15 * time.Minute))
-	if len(w.deleted) != 1 {
+	if len(w.deleted.at) != 1 {
 		t.Error("forgotten too early")
 	}
 	w.Expire(begin.Add(15*time.Minute + 1))
-	if len(w.deleted) != 0 {
+	if len(w.deleted.at) != 0 {
 		t.Error("kept for ever")
 	}
 }

@@ -233,7 +233,7 @@ func (w *Groups) Pulled(asked []Item, found []neutron.SecurityGroup) {
 			continue
 		}
 		i := slices.IndexFunc(found, func(sg neutron.SecurityGroup) bool { return sg.ID == item.ID })
-		_, deleted := w.deleted[item.ID]
+		deleted := w.deleted.has(item.ID)
 		g := w.groups[item.ID]
 		if i < 0 || deleted {
 			t.absent()
@@ -264,7 +264,7 @@ func (w *Groups) learnGroup(g *group, sg *neutron.SecurityGroup) {
 // learnRule takes what the server says about a rule, unless something newer is known.
 func (w *Groups) learnRule(r *neutron.SecurityGroupRule) {
 	g := w.groups[r.SecurityGroupID]
-	if _, gone := w.deleted[r.ID]; g == nil || gone {
+	if g == nil || w.deleted.has(r.ID) {
 		return
 	}
 	if before, ok := g.rules[r.ID]; ok && before.rule.Revision > r.Revision {

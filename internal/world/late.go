@@ -4,29 +4,36 @@ package world
 
 import (
 	"errors"
+	"maps"
 	"strconv"
+	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/rawjson"
 )
 
 // strangers remembers the last ports that were heard of and are in no group that matters: an older push about one of them
-// that comes late must not make it a member. Most are never looked at, so they are kept as they came.
+// that comes late must not make it a member. It takes the same few kilobytes however large the pushes are and however many come.
 type strangers struct {
-	raw  [lateness][]byte
-	next int
-	kept bool             // see Passed
-	seen map[string]int64 // revisions of those that were looked at
-	old  map[string]int64 // the generation before
+	heard [2 * lateness]heard
+	next  int
+	kept  bool // see Passed
 }
 
-// lateness is by how many others a push may be overtaken.
+// heard is what is remembered of a port: a hash of its id, and the revision.
+type heard struct {
+	id       uint64
+	revision int64
+}
+
+// lateness is by how many others a push may be overtaken. Some of them come more than once, so twice as many pushes are remembered.
 const lateness = 256
 
-// keep remembers a push that nobody looked at.
+// keep remembers a push about a port with which this host has nothing to do.
 func (s *strangers) keep(data []byte) {
-	s.raw[s.next%lateness] = data
-	s.next++
 	s.kept = true
+	if id, revision, ok := Stranger(data); ok {
+		s.note(id, revision)
+	}
 }
 
 // errEnough ends the reading of a port, the rest of which is not needed.
@@ -56,25 +63,52 @@ func Stranger(data []byte) (id string, revision int64, ok bool) {
 }
 
 func (s *strangers) note(id string, revision int64) {
-	if len(s.seen) >= lateness || s.seen == nil {
-		s.seen, s.old = map[string]int64{}, s.seen
-	}
-	s.seen[id] = max(s.seen[id], revision)
+	s.heard[s.next%len(s.heard)] = heard{hashed(id), revision}
+	s.next++
 }
 
-// revision is the latest that was heard of a port. Now it is worth looking at those that nobody looked at, once.
-func (s *strangers) revision(id string) int64 {
-	for i := range min(s.next, lateness) {
-		// From the oldest on, so that the latest are forgotten last.
-		data := &s.raw[(s.next+i)%lateness]
-		if s.next < lateness {
-			data = &s.raw[i]
+// revision is the latest that was heard of a port.
+func (s *strangers) revision(id string) (latest int64) {
+	h := hashed(id)
+	for i := range s.heard {
+		if s.heard[i].id == h {
+			latest = max(latest, s.heard[i].revision)
 		}
-		if id, revision, ok := Stranger(*data); ok {
-			s.note(id, revision)
-		}
-		*data = nil
 	}
-	s.next = 0
-	return max(s.seen[id], s.old[id])
+	return latest
+}
+
+// tombstones are what was deleted lately. A region deletes ports all day, and each agent remembers them all for a while: so it remembers a hash of each id, and when.
+type tombstones struct {
+	first time.Time // the times count from here
+	at    map[uint64]time.Duration
+}
+
+func (t *tombstones) add(id string, now time.Time) {
+	if len(t.at) == 0 {
+		t.first, t.at = now, map[uint64]time.Duration{}
+	}
+	t.at[hashed(id)] = now.Sub(t.first)
+}
+
+func (t *tombstones) has(id string) bool {
+	if len(t.at) == 0 {
+		return false
+	}
+	_, ok := t.at[hashed(id)]
+	return ok
+}
+
+// expire forgets what is older than tombstoneLife.
+func (t *tombstones) expire(now time.Time) {
+	maps.DeleteFunc(t.at, func(_ uint64, at time.Duration) bool { return now.Sub(t.first)-at > tombstoneLife })
+}
+
+// hashed is the 64-bit FNV-1a hash of an id: that two of 10,000 ids are alike has a probability of 10^-11.
+func hashed(id string) uint64 {
+	h := uint64(14695981039346656037)
+	for i := range len(id) {
+		h = (h ^ uint64(id[i])) * 1099511628211
+	}
+	return h
 }

@@ -206,7 +206,7 @@ func (w *World) decidePort(id string) {
 // decide is the whole of the policy: what becomes of a port, given all that is known about it.
 func (w *common) decide(p *Port) Wiring {
 	d := p.Details
-	_, deleted := w.deleted[p.ID]
+	deleted := w.deleted.has(p.ID)
 	switch {
 	case p.VIF == nil && p.Ancillary != "":
 		return Wiring{State: Ancillary, Reason: "plugged into an ancillary bridge"}
@@ -328,7 +328,7 @@ func (w *World) learn(d *neutron.Port) {
 	if p == nil {
 		return // not plugged in here; when it is, the server is asked
 	}
-	if _, gone := w.deleted[d.ID]; gone {
+	if w.deleted.has(d.ID) {
 		return
 	}
 	if p.Details != nil && d.Revision < p.Details.Revision {

@@ -93,7 +93,7 @@ func (w *World) pushDeletedPort(o neutron.Primitive, now time.Time) error {
 	}
 	p := w.ports[head.ID]
 	if p != nil || w.Config.Filter {
-		w.deleted[head.ID] = now
+		w.deleted.add(head.ID, now)
 	}
 	if p != nil || w.Members.byID[head.ID] != nil {
 		w.concerned = append(w.concerned, head.ID)
@@ -223,12 +223,12 @@ func (w *Groups) pushGroup(o neutron.Primitive, event neutron.Event, now time.Ti
 		}
 		return nil
 	}
-	w.deleted[sg.ID] = now
+	w.deleted.add(sg.ID, now)
 	// With it go its rules, and those of others that refer to it; the server does not tell about either.
 	for _, g := range w.groups {
 		for id, e := range g.rules {
 			if g.id == sg.ID || e.rule.RemoteGroupID == sg.ID {
-				w.deleted[id] = now
+				w.deleted.add(id, now)
 				w.dropRule(id)
 			}
 		}
@@ -251,7 +251,7 @@ func (w *Groups) pushRule(o neutron.Primitive, event neutron.Event, now time.Tim
 		w.concerned = append(w.concerned, r.ID)
 	}
 	if event == neutron.Deleted {
-		w.deleted[r.ID] = now
+		w.deleted.add(r.ID, now)
 		w.dropRule(r.ID)
 		return nil
 	}
@@ -275,7 +275,7 @@ func (w *Members) pushAddressGroup(o neutron.Primitive, event neutron.Event, now
 		w.concerned = append(w.concerned, g.ID)
 	}
 	if event == neutron.Deleted {
-		w.deleted[g.ID] = now
+		w.deleted.add(g.ID, now)
 		if r != nil {
 			r.known, r.unknown = false, true
 			w.setAddresses(r, nil)

@@ -88,8 +88,8 @@ type common struct {
 	// Mend, if set, is Contain for what makes up for a failure; what says what that is.
 	Mend func(what string, work func()) bool
 
-	ports   map[string]*Port     // by id: plugged in here, or still to be reported gone
-	deleted map[string]time.Time // tombstones, by id
+	ports   map[string]*Port // by id: plugged in here, or still to be reported gone
+	deleted tombstones
 	// seq counts what was heard and asked, so that an answer can be told from what came after the question.
 	seq         uint64
 	staleSince  uint64              // when messages may have been lost last
@@ -109,7 +109,7 @@ type common struct {
 // New returns an empty world.
 func New(cfg Config) *World {
 	c := &common{
-		Config: cfg, View: ovsdb.NewView(), ports: map[string]*Port{}, deleted: map[string]time.Time{}, tunnelNames: map[string]Endpoint{},
+		Config: cfg, View: ovsdb.NewView(), ports: map[string]*Port{}, deleted: tombstones{}, tunnelNames: map[string]Endpoint{},
 		touched: map[string]bool{}, touchedGroups: map[string]bool{}, dirty: map[Object]bool{},
 	}
 	f := &filters{common: c, groups: map[string]*group{}, remotes: map[string]*remote{}}
@@ -228,14 +228,13 @@ func (w *common) Missed() uint64 { return w.staleSince }
 
 // Expire forgets what is too old to matter, and has groups and lists of members asked for again that late messages may have added to.
 func (w *filters) Expire(now time.Time) {
-	maps.DeleteFunc(w.deleted, func(_ string, at time.Time) bool { return now.Sub(at) > tombstoneLife })
+	w.deleted.expire(now)
 	w.confirm(now)
 }
 
 // Deleted returns whether the server said so lately. What it says about the object after that does not count.
 func (w *common) Deleted(id string) bool {
-	_, gone := w.deleted[id]
-	return gone
+	return w.deleted.has(id)
 }
 
 // Port returns a port by its id, or nil.

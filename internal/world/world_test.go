@@ -168,7 +168,7 @@ func TestALatePushDoesNotBringADeletedPortBack(t *testing.T) {
 		t.Errorf("%s (%s)", got.State, got.Reason)
 	}
 	w.Expire(now.Add(tombstoneLife + time.Second))
-	if len(w.deleted) != 0 {
+	if len(w.deleted.at) != 0 {
 		t.Error("the tombstone is kept for ever")
 	}
 }

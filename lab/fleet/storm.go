@@ -44,6 +44,9 @@ func (f *Fleet) oneStorm(ctx context.Context, name string) (*Storm, error) {
 	if s.Before, err = f.held(ctx, part); err != nil {
 		return nil, err
 	}
+	if err := f.heapProfile(name + "-before"); err != nil {
+		return nil, err
+	}
 	f.disturb()
 	began, before := time.Now(), f.usage.now(&f.counts)
 	methods, failed := f.counts.methods()
@@ -59,6 +62,9 @@ func (f *Fleet) oneStorm(ctx context.Context, name string) (*Storm, error) {
 	}
 	s.InSync, s.Cost = took.Seconds(), f.usage.now(&f.counts).since(before)
 	if s.After, err = f.held(ctx, part); err != nil {
+		return nil, err
+	}
+	if err := f.heapProfile(name + "-after"); err != nil {
 		return nil, err
 	}
 	s.Peak, s.Series = f.usage.takePeak(), f.seriesSince(began)

@@ -170,13 +170,13 @@ func TestSeenIDs(t *testing.T) {
 	for i, tt := range []struct {
 		id   string
 		want bool
-	}{{a, true}, {a, false}, {b, true}, {b, false}, {"", true}, {"", true}, {newID(), true}, {a, false}, {newID(), true}, {a, true}} {
+	}{{a, true}, {a, false}, {b, true}, {b, false}, {"", true}, {"", true}, {newID(), true}, {a, false}, {newID(), true}, {a, false}, {newID(), true}, {newID(), true}, {newID(), true}, {a, true}} {
 		if got := s.first(tt.id); got != tt.want {
 			t.Errorf("%d: first(%q) = %t", i, tt.id, got)
 		}
 	}
-	if len(s.set) != 3 || len(s.ring) != 3 {
-		t.Errorf("%d ids kept", len(s.set))
+	if s.now.n != 2 || s.old.n != 3 {
+		t.Errorf("%d and %d ids kept", s.now.n, s.old.n)
 	}
 }
 

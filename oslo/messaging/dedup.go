@@ -4,7 +4,9 @@ package messaging
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
+	"math/bits"
 	"sync"
 )
 
@@ -13,50 +15,81 @@ import (
 // A message comes twice when the broker redelivers what was not acknowledged before the connection broke (at most the
 // prefetch count), or when its sender repeats a publication that was not confirmed (any number of other messages may
 // lie in between, for as long as the sender needs to reconnect). 65,536 ids are more than five minutes at 200 messages
-// a second, and cost at most 4 MiB; the table grows only as messages come.
+// a second. At least so many are remembered and at most twice as many, in 1.5 MiB; the tables grow only as messages come.
 type seenIDs struct {
-	mu   sync.Mutex
-	ring [][16]byte
-	next int
-	set  map[[16]byte]struct{}
-	max  int
+	mu       sync.Mutex
+	now, old idTable
+	max      int // of a table
 }
 
 const seenMax = 1 << 16
 
-func newSeenIDs(n int) *seenIDs { return &seenIDs{set: map[[16]byte]struct{}{}, max: n} }
+func newSeenIDs(n int) *seenIDs { return &seenIDs{max: n} }
 
 // first tells whether id is new, and remembers it. Messages without an id are always new.
 func (s *seenIDs) first(id string) bool {
 	if id == "" {
 		return true
 	}
-	var k [16]byte
-	if len(id) == 32 {
-		if _, err := hex.Decode(k[:], []byte(id)); err != nil {
-			k = hashID(id)
-		}
-	} else {
-		k = hashID(id)
-	}
+	k := hashID(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, dup := s.set[k]; dup {
+	if s.now.has(k) || s.old.has(k) {
 		return false
 	}
-	if len(s.ring) < s.max {
-		s.ring = append(s.ring, k)
-	} else {
-		delete(s.set, s.ring[s.next])
-		s.ring[s.next] = k
-		s.next = (s.next + 1) % s.max
+	if s.now.n == s.max {
+		s.now, s.old = idTable{}, s.now
 	}
-	s.set[k] = struct{}{}
+	s.now.add(k)
 	return true
 }
 
-func hashID(id string) (k [16]byte) {
-	h := sha256.Sum256([]byte(id))
-	copy(k[:], h[:])
-	return k
+// idTable is a set of hashes, from which nothing is removed. A map would take two to three times its memory.
+type idTable struct {
+	slots []uint64 // a hash is in the first free one from its own on
+	n     int
+}
+
+// slot is where a hash is, or where it would go. There is always a free one.
+func (t *idTable) slot(k uint64) *uint64 {
+	own, _ := bits.Mul64(k, uint64(len(t.slots)))
+	for i := own; ; {
+		if t.slots[i] == k || t.slots[i] == 0 {
+			return &t.slots[i]
+		}
+		if i++; i == uint64(len(t.slots)) {
+			i = 0
+		}
+	}
+}
+
+func (t *idTable) has(k uint64) bool { return t.n > 0 && *t.slot(k) == k }
+
+// add adds a hash that is not in the set.
+func (t *idTable) add(k uint64) {
+	if 8*(t.n+1) > 7*len(t.slots) {
+		before := t.slots
+		t.slots = make([]uint64, max(16, len(before)*5/4)) // by little: most of the table is full at all times
+		for _, k := range before {
+			if k != 0 {
+				*t.slot(k) = k
+			}
+		}
+	}
+	*t.slot(k) = k
+	t.n++
+}
+
+// hashID returns 64 bits of an id, not all of them 0: a new message is taken for a repetition once in 10^14 times. In a UUID, which is
+// what peers send, some bits are the same in all, but not the same ones of both halves.
+func hashID(id string) uint64 {
+	k := [32]byte{}
+	err := hex.ErrLength
+	if len(id) == 2*16 {
+		_, err = hex.Decode(k[:], []byte(id))
+	}
+	if err != nil {
+		k = sha256.Sum256([]byte(id))
+	}
+	return max(1, binary.BigEndian.Uint64(k[:])^binary.BigEndian.Uint64(k[8:]))
 }

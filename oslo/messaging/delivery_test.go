@@ -15,7 +15,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-func rawRequest(t *testing.T, id, method, msgID, replyQ string) string {
+func rawRequest(t testing.TB, id, method, msgID, replyQ string) string {
 	t.Helper()
 	body, err := request(Target{Topic: "t"}, method, nil, nil, id, msgID, replyQ)
 	if err != nil {

@@ -146,15 +146,17 @@ func TestQueueThatCannotBeConsumed(t *testing.T) {
 	})
 }
 
-// TestOldIDsGo: the oldest first, however many came.
+// TestOldIDsGo: the latest are remembered, at most twice as many as are due, however many came.
 func TestOldIDsGo(t *testing.T) {
-	s := newSeenIDs(3)
-	for i := range 20 {
+	const due = 40
+	s := newSeenIDs(due)
+	for i := range 10 * due {
 		if !s.first(fmt.Sprint("x", i)) {
 			t.Fatal(i)
 		}
 		for old := range i + 1 {
-			if _, known := s.set[hashID(fmt.Sprint("x", old))]; known != (old > i-3) {
+			k := hashID(fmt.Sprint("x", old))
+			if known := s.now.has(k) || s.old.has(k); old > i-due && !known || old <= i-2*due && known {
 				t.Fatalf("after %d: %d is remembered: %v", i, old, known)
 			}
 		}

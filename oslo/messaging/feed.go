@@ -86,8 +86,8 @@ func (c *Client) wanted() (feeds []*feed, binds map[*feed][]binding, gen int) {
 		return feeds, binds, c.serviceGen
 	}
 	own := l.own(l.privateQ)
-	add(feedPrivate, own, l.witness(own, l.private(c.service.Topics, c.cfg.Host)))
-	for _, topic := range c.service.Topics {
+	add(feedPrivate, own, l.witness(own, l.private(c.service, c.cfg.Host)))
+	for _, topic := range slices.Concat(c.service.Topics, c.service.Directed) {
 		if l.rabbit.StreamFanout {
 			add(feedStream, l.stream(topic), []binding{{l.fanoutExchange(topic), topic}})
 		}

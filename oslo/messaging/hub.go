@@ -20,12 +20,16 @@ import (
 // and is bound to the hub, so that the broker deletes it together with the hub: as long as it is there, so is everything. The broker deletes the hub
 // when no queue is bound to it any more, and with its bindings the fanout exchanges, if nobody else uses them.
 
+// The fanout exchange of a topic of which nobody wants to hear is bound, too, to an exchange that passes nothing on: an exchange to which nothing was bound any
+// more would be gone, and a server that has declared it once publishes to it without declaring it again.
+
 // private are the bindings of a client's private queue.
-func (l *layout) private(topics []string, host string) []binding {
+func (l *layout) private(svc *Service, host string) []binding {
+	topics := slices.Concat(svc.Topics, svc.Directed)
 	if l.hubName != "" && len(topics) > 0 {
 		var binds []binding
 		if !l.rabbit.StreamFanout {
-			binds = append(binds, binding{l.hub(topics), ""})
+			binds = append(binds, binding{l.hub(svc.Topics, svc.Directed), ""})
 		}
 		// Topics contain dots, so * would not match. What matches besides is dropped when it comes.
 		return append(binds, binding{l.controlExchange(), "#." + host})
@@ -40,14 +44,39 @@ func (l *layout) private(topics []string, host string) []binding {
 	return binds
 }
 
-// hub is the exchange behind those of topics. Clients with other topics have another one.
-func (l *layout) hub(topics []string) exchange {
-	topics = slices.Sorted(slices.Values(topics))
+// hub is the exchange behind those of topics, with some aside. Clients with other topics have another one.
+func (l *layout) hub(topics, aside []string) exchange {
+	lines := slices.Clone(topics)
+	for _, topic := range aside {
+		lines = append(lines, " "+topic)
+	}
+	slices.Sort(lines)
 	e := l.fanoutExchange("")
-	e.behind = strings.Join(topics, "\n")
+	e.behind = strings.Join(lines, "\n")
 	sum := sha256.Sum256(fmt.Appendf(nil, "%v\n%s", e.durable, e.behind))
 	e.name = l.hubName + "_" + hex.EncodeToString(sum[:6])
 	return e
+}
+
+// keeper is the exchange that keeps the fanout exchanges of topics that are aside. It is bound to the hub by a key that no message has, so that the
+// broker deletes it together with the hub.
+func (e exchange) keeper() exchange {
+	return exchange{name: e.name + "_aside", kind: "direct", durable: e.durable, autoDelete: true}
+}
+
+// noMessage is the key of the keeper's binding.
+const noMessage = "kept"
+
+// topics are those of a hub, and those that are aside.
+func (e exchange) topics() (topics, aside []string) {
+	for line := range strings.SplitSeq(e.behind, "\n") {
+		if topic, ok := strings.CutPrefix(line, " "); ok {
+			aside = append(aside, topic)
+		} else {
+			topics = append(topics, line)
+		}
+	}
+	return topics, aside
 }
 
 // bound is the exchange that is there when all bindings of a hub are.
@@ -82,29 +111,36 @@ func findHub(e exchange, ask func(func(*amqp.Channel) error) error) error {
 
 // makeHub makes a hub, its bindings, and at last the exchange that says that they are there.
 func (s *session) makeHub(e exchange) error {
-	bind := func(from exchange, key string) error {
-		return s.declaring(func(ch *amqp.Channel) error { return ch.ExchangeBind(e.name, key, from.name, false, nil) })
+	bind := func(to, from exchange, key string) error {
+		if err := s.declareExchange(from); err != nil {
+			return err
+		}
+		err := s.declaring(func(ch *amqp.Channel) error { return ch.ExchangeBind(to.name, key, from.name, false, nil) })
+		if err != nil {
+			return fmt.Errorf("binding exchange %s to %s: %w", to.name, from.name, err)
+		}
+		return nil
 	}
 	if err := s.declareExchange(e); err != nil {
 		return err
 	}
-	for topic := range strings.SplitSeq(e.behind, "\n") {
-		from := s.c.layout.fanoutExchange(topic)
-		if err := s.declareExchange(from); err != nil {
+	topics, aside := e.topics()
+	for _, topic := range topics {
+		if err := bind(e, s.c.layout.fanoutExchange(topic), topic); err != nil {
 			return err
 		}
-		if err := bind(from, topic); err != nil {
-			return fmt.Errorf("binding exchange %s to %s: %w", e.name, from.name, err)
+	}
+	if len(aside) > 0 {
+		if err := bind(e, e.keeper(), noMessage); err != nil {
+			return err
 		}
 	}
-	b := e.bound()
-	if err := s.declareExchange(b); err != nil {
-		return err
+	for _, topic := range aside {
+		if err := bind(e.keeper(), s.c.layout.fanoutExchange(topic), topic); err != nil {
+			return err
+		}
 	}
-	if err := bind(b, ""); err != nil {
-		return fmt.Errorf("binding exchange %s to %s: %w", e.name, b.name, err)
-	}
-	return nil
+	return bind(e, e.bound(), "")
 }
 
 // withoutHub has queues bound to each exchange by themselves: the user may not make the hub.
@@ -168,7 +204,8 @@ func (s *session) missing(e exchange, first bool) string {
 	if first {
 		return ""
 	}
-	for topic := range strings.SplitSeq(e.behind, "\n") {
+	topics, aside := e.topics()
+	for _, topic := range append(topics, aside...) {
 		from := s.c.layout.fanoutExchange(topic)
 		err := s.declaring(func(ch *amqp.Channel) error {
 			return ch.ExchangeDeclarePassive(from.name, from.kind, from.durable, from.autoDelete, false, false, nil)
@@ -190,6 +227,6 @@ func (r *reader) serves(c *Client, d amqp.Delivery) bool {
 	if c.layout.hubName == "" || c.service == nil {
 		return true
 	}
-	topic, _, _ := sentTo(&c.cfg, d)
-	return slices.Contains(c.service.Topics, topic)
+	topic, fanout, _ := sentTo(&c.cfg, d)
+	return slices.Contains(c.service.Topics, topic) || !fanout && slices.Contains(c.service.Directed, topic)
 }

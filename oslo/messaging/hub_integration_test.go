@@ -24,6 +24,27 @@ type fleet struct {
 	heard  []*listener
 }
 
+// aside is a topic of which clients of a fleet serve directed messages only.
+const aside = "fleet-aside-1.0"
+
+// tellAside sends a message to all by that topic, and one to a client alone: the client has the second one, and nobody the first.
+func (f *fleet) tellAside(server *messaging.Client, i int) {
+	f.t.Helper()
+	l := f.heard[i]
+	l.mu.Lock()
+	l.got = nil
+	l.mu.Unlock()
+	for _, to := range []messaging.Target{{Topic: aside, Fanout: true}, {Topic: aside, Server: fmt.Sprint("hv", i)}} {
+		if err := server.Cast(within(f.t, 30*time.Second), to, map[bool]string{true: "to-all", false: "to-one"}[to.Fanout], nil); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+	eventually(f.t, 30*time.Second, "the directed message", func() bool { return l.String() != "" })
+	if got := l.String(); got != "to-one" {
+		f.t.Errorf("client %d has %q", i, got)
+	}
+}
+
 // add starts so many clients at once.
 func (f *fleet) add(b *broker.Broker, n int) {
 	f.t.Helper()
@@ -35,7 +56,7 @@ func (f *fleet) add(b *broker.Broker, n int) {
 	var wg sync.WaitGroup
 	for i, c := range f.agents[first:] {
 		wg.Go(func() {
-			if err := c.Serve(within(f.t, time.Minute), messaging.Service{Topics: f.topics, Handler: f.heard[first+i].handle}); err != nil {
+			if err := c.Serve(within(f.t, time.Minute), messaging.Service{Topics: f.topics, Directed: []string{aside}, Handler: f.heard[first+i].handle}); err != nil {
 				f.t.Error(err)
 			}
 		})
@@ -101,11 +122,12 @@ func TestFleetWithOneHub(t *testing.T) {
 	const agents = 30
 	f.add(b, agents)
 	f.tell(server, "first", f.heard...)
+	f.tellAside(server, 3)
 	bindings, err := b.Bindings(within(t, 90*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if most := 3*agents + len(f.topics) + 1; len(bindings) > most {
+	if most := 3*agents + len(f.topics) + 3; len(bindings) > most {
 		t.Errorf("%d bindings for %d clients, want at most %d", len(bindings), agents, most)
 	}
 
@@ -125,6 +147,7 @@ func TestFleetWithOneHub(t *testing.T) {
 		eventually(t, 30*time.Second, fmt.Sprintf("the gap told by client %d", i), func() bool { return count[messaging.Gap](log) == 1 })
 	}
 	f.tell(server, "again", f.heard...)
+	f.tellAside(server, 7)
 
 	for i, c := range f.agents[1:] {
 		if err := c.Close(within(t, 20*time.Second)); err != nil {
@@ -144,4 +167,6 @@ func TestFleetWithOneHub(t *testing.T) {
 		last = f.agents[len(f.agents)-1]
 		f.tellNewest(server)
 	}
+	// The server has declared the exchange long ago, and somebody must have kept it.
+	f.tellAside(server, len(f.agents)-1)
 }

@@ -48,8 +48,8 @@ func TestHub(t *testing.T) {
 		var one, two heard
 		first := b.client(t, "b", withHub)
 		first.serve(Service{Topics: topics, Handler: one.handle})
-		hub := first.layout.hub(topics).name
-		if other := first.layout.hub([]string{"v", "u", "t"}).name; other != hub || !strings.HasPrefix(hub, "hub_") || first.layout.hub(topics[:2]).name == hub {
+		hub := first.layout.hub(topics, nil).name
+		if other := first.layout.hub([]string{"v", "u", "t"}, nil).name; other != hub || !strings.HasPrefix(hub, "hub_") || first.layout.hub(topics[:2], nil).name == hub {
 			t.Errorf("hubs %s and %s", hub, other)
 		}
 		b.wantSaid(t, "exchange.bind", 4)
@@ -94,6 +94,44 @@ func TestHub(t *testing.T) {
 	})
 }
 
+// TestHubAside: what is sent to all by a topic of which only directed messages are served stays on the broker. The topic's exchange is there, for those who publish to it,
+// and has something bound to it.
+func TestHubAside(t *testing.T) {
+	inMemory(t, func(t *testing.T, b *memBroker) {
+		topics, aside := []string{"t"}, []string{"u"}
+		var h heard
+		c := b.client(t, "hv1", withHub)
+		c.serve(Service{Topics: topics, Directed: aside, Handler: h.handle})
+		hub := c.layout.hub(topics, aside)
+		if hub.name == c.layout.hub(topics, nil).name || hub.name == c.layout.hub([]string{"t", "u"}, nil).name {
+			t.Errorf("the hub is called %s", hub.name)
+		}
+		b.do(func() {
+			if !b.behind["u_fanout"][hub.keeper().name] || !b.behind[hub.keeper().name][hub.name] || b.exchanges[hub.keeper().name].kind != "direct" {
+				t.Errorf("bound %v", b.behind)
+			}
+		})
+		cast(t, c, Target{Topic: "u", Fanout: true}, "all")
+		cast(t, c, Target{Topic: "u", Server: "hv1"}, "own")
+		cast(t, c, Target{Topic: "t", Fanout: true}, "all")
+		h.want(t, "own u fanout=false directed=true", "all t fanout=true directed=false")
+		b.wantSaid(t, "basic.publish u_fanout", 1)
+		b.do(func() { b.deleteExchange("u_fanout") })
+		time.Sleep(3 * checkEvery)
+		c.wantEvents("Connected", "Gap the exchange u_fanout was lost")
+		c.close()
+	})
+	inMemory(t, func(t *testing.T, b *memBroker) { // without a hub all come
+		var h heard
+		c := b.client(t, "hv1", func(*Config) {})
+		c.serve(Service{Topics: []string{"t"}, Directed: []string{"u"}, Handler: h.handle})
+		cast(t, c, Target{Topic: "u", Fanout: true}, "all")
+		cast(t, c, Target{Topic: "u", Server: "hv1"}, "own")
+		h.want(t, "all u fanout=true directed=false", "own u fanout=false directed=true")
+		c.close()
+	})
+}
+
 // TestHubIsMended: exchanges that somebody deleted are made again, and the gap is told.
 func TestHubIsMended(t *testing.T) {
 	topics := []string{"t", "u"}
@@ -113,7 +151,7 @@ func TestHubIsMended(t *testing.T) {
 			c.serve(Service{Topics: topics, Handler: h.handle})
 			time.Sleep(pause)
 			c.wantEvents("Connected")
-			names := lost(c.layout.hub(topics))
+			names := lost(c.layout.hub(topics, nil))
 			b.do(func() {
 				for _, name := range names {
 					b.deleteExchange(name)
@@ -133,7 +171,7 @@ func TestHubRefused(t *testing.T) {
 	inMemory(t, func(t *testing.T, b *memBroker) {
 		var h heard
 		c := b.client(t, "hv1", withHub)
-		hub := c.layout.hub([]string{"t"}).name
+		hub := c.layout.hub([]string{"t"}, nil).name
 		b.do(func() {
 			b.refuse["exchange.declare "+hub] = []refuse{{amqp.AccessRefused, "ACCESS_REFUSED"}}
 		})

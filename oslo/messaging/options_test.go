@@ -172,10 +172,10 @@ func TestIdentifiers(t *testing.T) {
 	}
 	// The oldest id is forgotten first.
 	s := newSeenIDs(3)
-	for _, id := range []string{"a", "b", "c", "d", "e"} {
+	for _, id := range []string{"a", "b", "c", "d", "e", "f", "g"} {
 		s.first(id)
 	}
-	if s.first("d") || s.first("c") || !s.first("a") || s.first("e") || s.first("d") || !s.first("c") {
+	if s.first("g") || s.first("d") || !s.first("a") || !s.first("b") || s.first("e") || !s.first("c") || !s.first("e") {
 		t.Error("wrong ids were forgotten")
 	}
 	var g goneQueues

@@ -27,6 +27,9 @@ type Handler func(ctx context.Context, m *Message) (any, error)
 type Service struct {
 	// Topics are served under Config.Host: messages to all servers of a topic, and to this one.
 	Topics []string
+	// Directed are topics of which messages to this server are served, and those to all need not be: with a hub the broker keeps
+	// them. Without one they come all the same.
+	Directed []string
 	// Shared also takes messages addressed to any one server of a topic, in turn with the others. Agents that nobody
 	// calls that way leave it off, and save a queue per topic.
 	Shared bool
@@ -61,7 +64,7 @@ func (c *Client) Serve(ctx context.Context, svc Service) error {
 	if svc.Handler == nil {
 		return errors.New("messaging: Service.Handler is required")
 	}
-	svc.Topics = append([]string(nil), svc.Topics...)
+	svc.Topics, svc.Directed = slices.Clone(svc.Topics), slices.Clone(svc.Directed)
 	gen := 0
 	c.update(func() {
 		c.serviceGen++

@@ -17,7 +17,7 @@ import (
 type exchange struct {
 	name, kind          string
 	durable, autoDelete bool
-	// behind are topics, one a line. An exchange that has some is a hub: it is bound to their fanout exchanges.
+	// behind are topics, one a line. An exchange that has some is a hub: it is bound to their fanout exchanges, but for those of lines that begin with a blank.
 	behind string
 }
 
