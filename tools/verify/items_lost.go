@@ -139,6 +139,12 @@ func operator() []item {
 			figure{name: "upgraded", pattern: `upgrade: (\d+) changes of \d+ flows`},
 			figure{name: "restarted", pattern: `restart: (\d+) changes of \d+ flows`, want: "= 0"},
 			figure{name: "back", pattern: `roll back: (\d+) changes of \d+ flows`}),
+		deploy("how-to", true, "pages of docs/how-to, followed to the letter on fresh hosts of the lab by a program that reads the page, VMs pinging meanwhile", "{pages} pages, {commands} commands, {seconds} s; {lost} of {pings} pings lost", "all, 0 lost",
+			figure{name: "pages", pattern: `(\d+) pages followed to the letter`, want: ">= 2"},
+			figure{name: "commands", pattern: `\.md: (\d+) commands in `, take: sum, want: ">= 10"},
+			figure{name: "seconds", pattern: `\.md: \d+ commands in ([\d.]+) s`, take: sum},
+			figure{name: "pings", pattern: `: (\d+) pings, \d+ lost`, take: sum, want: ">= 1000"},
+			figure{name: "lost", pattern: `: \d+ pings, (\d+) lost`, take: sum, want: "= 0"}),
 	}, toolItems(section)...)
 }
 
