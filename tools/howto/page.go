@@ -128,7 +128,7 @@ func (b *block) end() ([]step, error) {
 	return b.found, nil
 }
 
-// What differs from run to run stands for itself: ids, addresses, numbers, and how far columns are apart.
+// What differs from run to run stands for itself: ids, addresses, numbers, and how far columns are apart. Zero is zero: nothing lost is not something lost.
 var (
 	ids     = regexp.MustCompile(`\b(?:tap|qvo|vxlan-)?[0-9a-f]{8}(?:-[0-9a-f]{2,12})*\b`)
 	numbers = regexp.MustCompile(`\d+(?:[.,:]\d+)*`)
@@ -137,7 +137,12 @@ var (
 
 func normal(line string) string {
 	line = ids.ReplaceAllString(line, "ID")
-	line = numbers.ReplaceAllString(line, "N")
+	line = numbers.ReplaceAllStringFunc(line, func(n string) string {
+		if n == "0" {
+			return n
+		}
+		return "N"
+	})
 	return strings.TrimSpace(blanks.ReplaceAllString(line, " "))
 }
 

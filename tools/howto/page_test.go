@@ -57,6 +57,7 @@ func TestMismatch(t *testing.T) {
 		"…|5 rows would change|":         "",
 		"…|5 rows would change|and":      "and",
 		"port … is up …|br-int":          "  table 0: 23 added",
+		"…|0 rows would change":          "0 rows would change",
 		"br-int|…":                       "br-int",
 		"…|br-tun|…":                     "br-tun",
 		"…|table 60: 2 added|br-int|…":   "br-int",
