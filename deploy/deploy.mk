@@ -14,7 +14,7 @@ $(NFPM):
 	CGO_ENABLED=0 GOBIN=$(GOBIN_DIR)/nfpm.d $(GO) install github.com/goreleaser/nfpm/v2/cmd/nfpm@$(NFPM_VERSION)
 	mv $(GOBIN_DIR)/nfpm.d/nfpm $@ && rmdir $(GOBIN_DIR)/nfpm.d
 
-.PHONY: packages package-files install package-reproducible package-test package-source-test package-boot-test release release-reproducible
+.PHONY: packages package-files install package-reproducible package-test package-source-test package-boot-test package-upgrade-test how-to release release-reproducible
 
 # What is made of the sources, for the packages here and for those of distributions (deploy/debian, deploy/rpm).
 package-files:
@@ -68,6 +68,14 @@ package-test: $(NFPM) ## install, upgrade and remove the packages in a clean Deb
 
 package-source-test: $(NFPM) ## source packages of Debian and rpm, built with the distributions' own tools: their binary packages have the files, modes and scripts of ours (debhelper, rpm)
 	deploy/test/source-packages
+
+package-upgrade-test: build $(NFPM) ## from the packages of commit 90d824e to those of this tree and back, on a host of the lab with VMs that ping (root, apt)
+	deploy/test/upgrade
+
+# PAGES=install follows one page.
+PAGES ?=
+how-to: build $(NFPM) ## pages of docs/how-to, followed to the letter on hosts of the lab, with the time of each (root, apt; PAGES=install)
+	deploy/test/how-to $(PAGES)
 
 package-boot-test: build $(NFPM) ## the same under a real systemd on a host of the lab, with VMs that ping (root, apt)
 	deploy/test/boot

@@ -5,8 +5,6 @@
 package e2e
 
 import (
-	"archive/tar"
-	"compress/gzip"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -123,8 +121,8 @@ func (x *onCall) everything(when string) map[string]string {
 		said[when+" "+name] = string(text)
 	}
 	files := untar(x.t, archive)
-	if len(files["patchbay/tape.gz"]) < 1000 {
-		x.t.Errorf("the tape of the bundle has %d bytes", len(files["patchbay/tape.gz"]))
+	if len(files["tape.gz"]) < 1000 {
+		x.t.Errorf("the tape of the bundle has %d bytes", len(files["tape.gz"]))
 	}
 	for name, text := range files {
 		said[when+" bundle "+name] = text
@@ -142,38 +140,18 @@ func (x *onCall) everything(when string) map[string]string {
 	return said
 }
 
+// untar returns the files of a support bundle, all of them decompressed.
 func untar(t *testing.T, path string) map[string]string {
 	t.Helper()
-	f, err := os.Open(path)
+	bundle, err := inspect.ReadBundle(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = f.Close() }()
-	z, err := gzip.NewReader(f)
+	files, err := bundle.Texts()
 	if err != nil {
 		t.Fatal(err)
 	}
-	files := map[string]string{}
-	for r := tar.NewReader(z); ; {
-		head, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return files
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		var from io.Reader = r
-		if strings.HasSuffix(head.Name, ".gz") { // a tape
-			if from, err = gzip.NewReader(r); err != nil {
-				t.Fatal(err)
-			}
-		}
-		text, err := io.ReadAll(from)
-		if err != nil {
-			t.Fatal(err)
-		}
-		files[head.Name] = string(text)
-	}
+	return files
 }
 
 // socket is the first host's admin socket.

@@ -5,12 +5,8 @@
 package e2e
 
 import (
-	"archive/tar"
-	"bytes"
-	"compress/gzip"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -122,7 +118,7 @@ func (x *onCall) replays(t *testing.T, q question) {
 // otherwise holds that a replay can fail: a bundle of which one step was recorded with other decisions is found out.
 func (e *elsewhere) otherwise(t *testing.T) {
 	t.Helper()
-	plain := unpacked(t, filepath.Join(e.dir, e.bundle))
+	plain := []byte(untar(t, filepath.Join(e.dir, e.bundle))["tape.gz"])
 	at := regexp.MustCompile(`"sum":"([^"]+)"`).FindAllSubmatchIndex(plain, -1)
 	if len(at) < 10 {
 		t.Fatalf("the tape has %d sums", len(at))
@@ -134,36 +130,4 @@ func (e *elsewhere) otherwise(t *testing.T) {
 		t.Errorf("a changed tape: status %d\n%s", status, out)
 	}
 	fmt.Printf("\n%d bundles replayed elsewhere, as nobody and without network: %d steps, %d events, all decisions the same; a changed one is found out\n", e.played, e.steps, e.events)
-}
-
-// unpacked is the text of a bundle's tape.
-func unpacked(t *testing.T, path string) []byte {
-	t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = f.Close() }()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for r := tar.NewReader(z); ; {
-		h, err := r.Next()
-		if err != nil {
-			t.Fatalf("the bundle has no tape: %v", err)
-		}
-		if h.Name != "patchbay/tape.gz" {
-			continue
-		}
-		inner, err := gzip.NewReader(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var text bytes.Buffer
-		if _, err := io.Copy(&text, inner); err != nil { //nolint:gosec // our own
-			t.Fatal(err)
-		}
-		return text.Bytes()
-	}
 }

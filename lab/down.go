@@ -127,7 +127,7 @@ func (l *Lab) removeNetwork(ctx context.Context) (string, error) {
 	}
 	if slices.Contains(have, l.link) {
 		// It may be on its way out already, with the namespace of its other end.
-		if _, err := run(ctx, "", "ip", "link", "del", "dev", l.link); err != nil && !strings.Contains(err.Error(), "Cannot find device") {
+		if _, err := run(ctx, "", "ip", "link", "del", "dev", l.link); err != nil && !gone(err) {
 			return "", err
 		}
 	}
@@ -156,4 +156,9 @@ func removeNetnsDir() {
 		}
 	}
 	_ = os.Remove(netnsDir)
+}
+
+// gone says whether ip(8) failed because the device is not there: it went with the namespace of its other end, before or while it was deleted.
+func gone(err error) bool {
+	return strings.Contains(err.Error(), "Cannot find device") || strings.Contains(err.Error(), "No such device")
 }

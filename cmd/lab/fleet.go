@@ -17,7 +17,7 @@ import (
 
 func (c *cli) fleet() *cobra.Command {
 	var cfg fleet.Config
-	var asJSON bool
+	var asJSON, plain bool
 	var file string
 	cmd := &cobra.Command{
 		Use:   "fleet",
@@ -32,7 +32,7 @@ all hosts have, changed 100 times) and boots (at the highest rate that is carrie
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			out := cmd.OutOrStdout()
-			cfg.Progress = progress(cmd.ErrOrStderr(), isTerminal(os.Stderr))
+			cfg.Progress = progress(cmd.ErrOrStderr(), isTerminal(os.Stderr) && !plain && os.Getenv("NO_COLOR") == "")
 			result, err := runFleet(cmd.Context(), cfg)
 			if result == nil {
 				return err
@@ -49,6 +49,7 @@ all hosts have, changed 100 times) and boots (at the highest rate that is carrie
 		},
 	}
 	f := cmd.Flags()
+	f.BoolVar(&plain, "no-color", false, "show progress in lines, not in one that changes; NO_COLOR does the same")
 	f.IntVar(&cfg.Agents, "n", 100, "agents")
 	f.IntVar(&cfg.Ports, "ports", 1, "ports of each host at the start")
 	f.IntVar(&cfg.Span, "span", 10, "hosts that share a network and its group")

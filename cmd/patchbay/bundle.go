@@ -22,6 +22,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/patchbay-sdn/patchbay/internal/admin"
+	"github.com/patchbay-sdn/patchbay/internal/inspect"
 	"github.com/patchbay-sdn/patchbay/internal/options"
 )
 
@@ -183,7 +184,7 @@ func (b *bundle) addAs(name string, clean func([]byte) []byte, get func() ([]byt
 }
 
 func (b *bundle) write(name string, data []byte) int {
-	err := b.tar.WriteHeader(&tar.Header{Name: "patchbay/" + name, Mode: 0o600, Size: int64(len(data)), ModTime: b.now, Typeflag: tar.TypeReg})
+	err := b.tar.WriteHeader(&tar.Header{Name: inspect.BundleDir + name, Mode: 0o600, Size: int64(len(data)), ModTime: b.now, Typeflag: tar.TypeReg})
 	if err == nil {
 		_, err = b.tar.Write(data)
 	}

@@ -3,11 +3,7 @@
 package main
 
 import (
-	"archive/tar"
-	"compress/gzip"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,32 +15,18 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/options"
 )
 
+// unpack returns the files of a bundle, all of them decompressed.
 func unpack(t *testing.T, path string) map[string]string {
 	t.Helper()
-	f, err := os.Open(path)
+	bundle, err := inspect.ReadBundle(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = f.Close() }()
-	z, err := gzip.NewReader(f)
+	files, err := bundle.Texts()
 	if err != nil {
 		t.Fatal(err)
 	}
-	files := map[string]string{}
-	for r := tar.NewReader(z); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return files
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		data, err := io.ReadAll(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		files[h.Name] = string(data)
-	}
+	return files
 }
 
 // Secrets are planted everywhere; none of them is in the archive, nor in what is printed.
@@ -87,11 +69,11 @@ func TestBundleHasNoSecrets(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"status.json", "status.txt", "ports.json", "flows.json", "events.json", "config.json", "metrics.txt", "log.txt", "versions.txt"} {
-		if files["patchbay/"+name] == "" {
+		if files[name] == "" {
 			t.Errorf("%s is missing:\n%s", name, out)
 		}
 	}
-	if !strings.Contains(files["patchbay/log.txt"], "port 4f1c is up") || !strings.Contains(files["patchbay/ports.json"], "10.1.0.5") {
+	if !strings.Contains(files["log.txt"], "port 4f1c is up") || !strings.Contains(files["ports.json"], "10.1.0.5") {
 		t.Error("what matters is gone")
 	}
 	if _, status := run(t, "support-bundle", "--socket", socket, path); status != exitFailed {
@@ -104,7 +86,7 @@ func TestBundleWithoutAnAgent(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "b.tar.gz")
 	out, status := run(t, "support-bundle", "--socket", filepath.Join(t.TempDir(), "none"), path)
 	files := unpack(t, path)
-	if status != exitFinding || !strings.Contains(files["patchbay/missing.txt"], "ports.json: no agent answers") || files["patchbay/versions.txt"] == "" {
+	if status != exitFinding || !strings.Contains(files["missing.txt"], "ports.json: no agent answers") || files["versions.txt"] == "" {
 		t.Errorf("status %d\n%s\n%v", status, out, files)
 	}
 }

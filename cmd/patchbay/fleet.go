@@ -116,7 +116,7 @@ func (f *fleetFlags) ask(cmd *cobra.Command, l look) error {
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	lines := map[string]hostLine{}
-	progress := isTerminal(os.Stderr)
+	progress := redraws(cmd, os.Stderr)
 	if err := fl.Ask(ctx, fl.Hosts, l.command, func(a fleet.Answer) {
 		lines[a.Host] = l.read(a)
 		if progress {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 
@@ -41,12 +42,23 @@ func (f *format) add(cmd *cobra.Command, more ...string) {
 	})
 }
 
-// take takes -o and --json out of arguments that the agent's options are among, which a flag set does not read.
-func (f *format) take(args []string) (rest []string, err error) {
-	f.allowed = []string{formatJSON, formatYAML}
+// noColor is the flag that all commands have. They print no colours in any case.
+const noColor = "no-color"
+
+// redraws says whether a command may write over a line that it has written: on a terminal, unless --no-color, NO_COLOR or a dumb terminal forbid it.
+func redraws(cmd *cobra.Command, to io.Writer) bool {
+	forbidden, err := cmd.Flags().GetBool(noColor)
+	return err == nil && !forbidden && isTerminal(to) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+}
+
+// take takes -o, --json and --no-color out of arguments that the agent's options are among, which a flag set does not read.
+func (f *format) take(args []string, more ...string) (rest []string, err error) {
+	f.allowed = append([]string{formatJSON, formatYAML}, more...)
 	for i := 0; i < len(args); i++ {
 		name, value, given := strings.Cut(args[i], "=")
 		switch {
+		case args[i] == "--"+noColor:
+			continue
 		case args[i] == "--json":
 			value = formatJSON
 		case name == "--output" || name == "-o":

@@ -49,11 +49,15 @@ and forwarding entries from the switch, because neutron-server sends them only t
 that registers.
 
 Usage:
-  patchbay plan [--all] [-o json|yaml] [--offline] [--timeout TIME] [agent options]
+  patchbay plan [-o json|yaml|wide] [--offline] [--timeout TIME] [agent options]
+
+What changes in the same way for many ports is one line, with the first of them and how
+many there are. -o wide prints each row and flow.
 
 Flags of this command:
-  --all                show every flow, not only five of each table
-  -o, --output FORMAT  print one document: json or yaml; --json is the same as -o json
+  -o, --output FORMAT  wide: every row and flow; json or yaml: one document, and --json is
+                       the same as -o json
+  --all                the same as -o wide
   --offline            ask no server: show what a start without a server would change, from
                        the snapshot of an earlier run
   --timeout TIME       give up after this time (default 1m)
@@ -70,7 +74,7 @@ Options of the agent:
 
 func newPlanCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:                   "plan [--all] [-o json|yaml] [--offline] [--timeout TIME] [agent options]",
+		Use:                   "plan [-o json|yaml|wide] [--offline] [--timeout TIME] [agent options]",
 		Short:                 "Show what starting the agent would change, and change nothing",
 		DisableFlagParsing:    true,
 		DisableFlagsInUseLine: true,
@@ -90,7 +94,7 @@ func newPlanCommand() *cobra.Command {
 // splitPlanFlags takes the command's own flags out of the agent's arguments.
 func splitPlanFlags(args []string) (planFlags, []string, error) {
 	f := planFlags{Timeout: time.Minute}
-	args, err := f.Output.take(args)
+	args, err := f.Output.take(args, formatWide)
 	if err != nil {
 		return f, nil, err
 	}
@@ -154,7 +158,7 @@ func runPlan(cmd *cobra.Command, args, env []string) error {
 			return err
 		}
 	} else {
-		planView{out: cmd.OutOrStdout(), plan: p, all: flags.All}.write()
+		planView{out: cmd.OutOrStdout(), plan: p, all: flags.All || flags.Output.name == formatWide}.write()
 	}
 	switch {
 	case !p.Complete:

@@ -15,14 +15,14 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/tables"
 )
 
-// planView prints a plan for people: by bridge and table.
+// planView prints a plan for people: by bridge and table, what changes in the same way for many ports as one line. With all, each row and flow has a line.
 type planView struct {
 	out  io.Writer
 	plan *plan.Plan
 	all  bool
 }
 
-// perTable is how many flows of a table, and rows of a bridge, are shown without --all.
+// perTable is how many kinds of flows of a table, and of rows of a bridge, are shown without -o wide.
 const perTable = 5
 
 func (v planView) write() {
@@ -132,25 +132,38 @@ func (v planView) bridge(name string) {
 	fmt.Fprintln(v.out, cmp.Or(name, "the database"))
 	if len(rows) > 0 {
 		fmt.Fprintf(v.out, "  rows: %s\n", counts(rows, func(r plan.Row) string { return r.Change }))
-		v.limited(len(rows), func(i int) { v.row(rows[i]) })
+		limited(v, rows, rowKind, rowText)
 	}
 	fv := flowView{kind: tables.KindOf(name).Refine(func(t uint8) bool { return v.plan.Tables[name][t] }), ports: v.plan.Ports[name]}
 	for _, table := range slices.Sorted(maps.Keys(byTable)) {
 		flows := byTable[table]
 		fmt.Fprintf(v.out, "  %s: %s\n", fv.tableTitle(table), counts(flows, func(f plan.Flow) string { return f.Change }))
-		v.limited(len(flows), func(i int) { v.flow(&fv, flows[i]) })
+		limited(v, flows, flowKind, fv.planned)
 	}
 	fmt.Fprintln(v.out)
 }
 
-// limited calls show for each of n things, or for the first ones.
-func (v planView) limited(n int, show func(int)) {
-	for i := range n {
-		if i == perTable && n > perTable+1 && !v.all {
-			fmt.Fprintf(v.out, "    … and %d more, see --all\n", n-i)
+// limited prints a line for each thing of a list; or a line for each kind, with the first of it and how many there are, and not more than a few.
+func limited[T any](v planView, list []T, kind func(T) string, text func(T) string) {
+	if v.all {
+		for _, e := range list {
+			fmt.Fprintln(v.out, text(e))
+		}
+		return
+	}
+	shown := 0
+	groups := alike(list, kind)
+	for i, g := range groups {
+		if i == perTable && len(groups) > perTable+1 {
+			fmt.Fprintf(v.out, "    … and %d more of %d kinds, see -o wide\n", len(list)-shown, len(groups)-i)
 			return
 		}
-		show(i)
+		line := text(g[0])
+		if len(g) > 1 {
+			line += fmt.Sprintf("  … and %d more alike", len(g)-1)
+		}
+		fmt.Fprintln(v.out, line)
+		shown += len(g)
 	}
 }
 
@@ -158,7 +171,7 @@ func sign(change string) string {
 	return map[string]string{"added": "+", "removed": "-", "changed": "~"}[change]
 }
 
-func (v planView) row(r plan.Row) {
+func rowText(r plan.Row) string {
 	values := make([]string, len(r.Values))
 	for i, c := range r.Values {
 		values[i] = valueText(r.Change, c)
@@ -170,7 +183,7 @@ func (v planView) row(r plan.Row) {
 	if r.Owner != "" {
 		line += "  (" + r.Owner + ")"
 	}
-	fmt.Fprintln(v.out, line)
+	return line
 }
 
 func valueText(change string, c ovsdb.ColumnChange) string {
@@ -183,14 +196,15 @@ func valueText(change string, c ovsdb.ColumnChange) string {
 	return c.Column + "=" + c.After
 }
 
-func (v planView) flow(fv *flowView, f plan.Flow) {
-	actions := fv.annotate(f.Actions)
+// planned is the line of a flow that changes.
+func (v *flowView) planned(f plan.Flow) string {
+	actions := v.annotate(f.Actions)
 	if f.Change == "changed" {
-		actions = fv.annotate(f.Before) + "  ⇒  " + actions
+		actions = v.annotate(f.Before) + "  ⇒  " + actions
 	}
 	why := f.Reason
 	if f.Owner != "" {
 		why = f.Owner + ": " + why
 	}
-	fmt.Fprintf(v.out, "    %s %d %s → %s  (%s)\n", sign(f.Change), f.Priority, fv.annotate(cmp.Or(f.Match, "any")), actions, why)
+	return fmt.Sprintf("    %s %d %s → %s  (%s)", sign(f.Change), f.Priority, v.annotate(cmp.Or(f.Match, "any")), actions, why)
 }

@@ -3,14 +3,13 @@
 package main
 
 import (
-	"archive/tar"
-	"bufio"
 	"bytes"
 	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -25,6 +24,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/agent"
 	"github.com/patchbay-sdn/patchbay/internal/core"
 	"github.com/patchbay-sdn/patchbay/internal/hostmap"
+	"github.com/patchbay-sdn/patchbay/internal/inspect"
 	"github.com/patchbay-sdn/patchbay/internal/options"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/tape"
@@ -38,51 +38,28 @@ const (
 
 // readTape reads the tape of a bundle, or a tape that is a file of its own.
 func readTape(path string, previous bool) (io.ReadSeeker, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("reading the tape: %w", err)
-	}
-	defer func() { _ = f.Close() }()
 	name := bundledTape
 	if previous {
 		name = bundledPrevious
 	}
-	data, err := findTape(bufio.NewReader(f), name)
+	files, err := inspect.ReadBundle(path, name)
+	data, found := files[name]
+	var ofFile *fs.PathError
 	switch {
-	case errors.Is(err, errNoBundle) && !previous:
+	case errors.As(err, &ofFile):
+		return nil, fmt.Errorf("reading the tape: %w", err)
+	case errors.Is(err, inspect.ErrNoBundle) && !previous:
 		if data, err = os.ReadFile(path); err != nil {
 			return nil, fmt.Errorf("reading the tape: %w", err)
 		}
-	case errors.Is(err, errNoBundle):
+	case errors.Is(err, inspect.ErrNoBundle):
 		return nil, usage{fmt.Errorf("--previous goes with a support bundle, and %s is none", path)}
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", path, err)
+	case !found:
+		return nil, fmt.Errorf("%s: the bundle has no %s: the agent does not record ([patchbay] tape_size), or is older than 1.0", path, name)
 	}
 	return bytes.NewReader(data), nil
-}
-
-var errNoBundle = errors.New("it is no support bundle")
-
-// findTape returns a file of a bundle.
-func findTape(from io.Reader, name string) ([]byte, error) {
-	z, err := gzip.NewReader(from)
-	if err != nil {
-		return nil, errNoBundle
-	}
-	r := tar.NewReader(z)
-	for first := true; ; first = false {
-		h, err := r.Next()
-		switch {
-		case err != nil && first:
-			return nil, errNoBundle
-		case errors.Is(err, io.EOF):
-			return nil, fmt.Errorf("the bundle has no %s: the agent does not record ([patchbay] tape_size), or is older than 1.0", name)
-		case err != nil:
-			return nil, fmt.Errorf("reading the bundle: %w", err)
-		case h.Name == "patchbay/"+name:
-			return io.ReadAll(r)
-		}
-	}
 }
 
 // addTapes puts the tapes of an agent into a bundle, without secrets.

@@ -108,14 +108,7 @@ func TestBundleHasTapes(t *testing.T) {
 	socket := served(t, exampleAgent(), admin.Options{Settings: func() ([]byte, error) { return maskedConfig(o) }})
 	path := filepath.Join(dir, "b.tar.gz")
 	run(t, "support-bundle", "--socket", socket, path) // a machine without Open vSwitch lacks parts
-	z, err := gzip.NewReader(strings.NewReader(unpack(t, path)["patchbay/"+bundledTape]))
-	if err != nil {
-		t.Fatal(err)
-	}
-	masked, err := io.ReadAll(z)
-	if err != nil {
-		t.Fatal(err)
-	}
+	masked := []byte(unpack(t, path)[bundledTape])
 	for _, s := range secrets {
 		if bytes.Contains(masked, []byte(s)) {
 			t.Errorf("%s is in the tape", s)

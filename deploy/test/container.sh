@@ -46,21 +46,40 @@ open_root() {
 	mount -t proc proc "$root/proc"
 }
 
-# build_two makes the packages of this tree under two versions, $old and $new, and puts them into /srv of the root.
+# make_packages NAME VERSION [TREE] makes the packages of a tree, or of this one, and puts them into /srv/NAME of the root.
 # PATCHBAY_TWO_VERSIONS names a directory to keep them in and to take them from the next time.
-build_two() {
-	local to=${PATCHBAY_TWO_VERSIONS:-$top} name
-	old=0~git0 new=$(deploy/version)
-	for name in old new; do
-		[ ! -e "$to/$name/SHA256SUMS" ] || continue
-		say "building $name packages, ${!name}"
-		make --no-print-directory packages DIST="$to/$name" PKG_VERSION="${!name}" >"$top/build.log" 2>&1 || { cat "$top/build.log" && fail build; }
-	done
-	mkdir "$root/srv/old" "$root/srv/new"
-	cp "$to"/old/*.deb "$to"/old/*.rpm "$root/srv/old"
-	cp "$to"/new/*.deb "$to"/new/*.rpm "$root/srv/new"
-	new=$(dpkg-deb --field "$to"/new/patchbay_*.deb Version)
+make_packages() {
+	local to=${PATCHBAY_TWO_VERSIONS:-$top}/$1
+	if [ ! -e "$to/SHA256SUMS" ]; then
+		say "building $1 packages, $2"
+		timeout 20m make -C "${3:-.}" --no-print-directory packages DIST="$to" PKG_VERSION="$2" >"$top/build.log" 2>&1 || { cat "$top/build.log" && fail build; }
+	fi
+	mkdir "$root/srv/$1"
+	cp "$to"/*.deb "$to"/*.rpm "$root/srv/$1"
 }
+
+# build_two makes the packages of this tree under two versions, $old and $new.
+build_two() {
+	old=0~git0 new=$(deploy/version)
+	make_packages old $old
+	make_packages new "$new"
+	new=$(version_of new)
+}
+
+# build_from COMMIT makes the packages of a commit of the past as $past, with its own makefile, and those of this tree as $new.
+build_from() {
+	git cat-file -e "$1^{commit}" 2>/dev/null || fail "commit $1 is not in this clone: git fetch --unshallow"
+	git clone --quiet --shared --no-checkout . "$top/past"
+	git -C "$top/past" checkout --quiet --detach "$1"
+	past=$("$top/past/deploy/version") new=$(deploy/version)
+	make_packages past "$past" "$top/past"
+	past=$(version_of past)
+	rm -rf "$top/past"
+	make_packages new "$new"
+	new=$(version_of new)
+}
+
+version_of() { dpkg-deb --field "$root/srv/$1"/patchbay_*.deb Version; }
 
 in_root() { chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive LC_ALL=C "$@"; }
 

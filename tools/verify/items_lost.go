@@ -135,6 +135,19 @@ func operator() []item {
 		deploy("package-boot-test", true, "under a real systemd, VMs pinging 100 times a second: Python to Patchbay, a stuck agent, an upgrade, back to Python", "{lost} of {pings} pings lost", "0 lost",
 			figure{name: "pings", pattern: `: (\d+) pings, \d+ lost`, take: sum, want: ">= 1000"},
 			figure{name: "lost", pattern: `: \d+ pings, (\d+) lost`, take: sum, want: "= 0"}),
+		deploy("package-upgrade-test", true, "the packages of 90d824e, made from the history, upgraded to those of now, rolled back and removed under a real systemd: each agent reads the other's snapshot, and a monitor sees the flows that are touched", "{lost} of {pings} pings lost; touched: {upgraded} of {flows} flows by the upgrade, {restarted} by a restart, {back} on the way back", "0 lost, 0 by a restart",
+			figure{name: "pings", pattern: `: (\d+) pings, \d+ lost`, take: sum, want: ">= 1000"},
+			figure{name: "lost", pattern: `: \d+ pings, (\d+) lost`, take: sum, want: "= 0"},
+			figure{name: "flows", pattern: `upgrade: \d+ changes of (\d+) flows`, want: ">= 50"},
+			figure{name: "upgraded", pattern: `upgrade: (\d+) changes of \d+ flows`},
+			figure{name: "restarted", pattern: `restart: (\d+) changes of \d+ flows`, want: "= 0"},
+			figure{name: "back", pattern: `roll back: (\d+) changes of \d+ flows`}),
+		deploy("how-to", true, "pages of docs/how-to, followed to the letter on fresh hosts of the lab by a program that reads the page, VMs pinging meanwhile", "{pages} pages, {commands} commands, {seconds} s; {lost} of {pings} pings lost", "all, 0 lost",
+			figure{name: "pages", pattern: `(\d+) pages followed to the letter`, want: ">= 2"},
+			figure{name: "commands", pattern: `\.md: (\d+) commands in `, take: sum, want: ">= 10"},
+			figure{name: "seconds", pattern: `\.md: \d+ commands in ([\d.]+) s`, take: sum},
+			figure{name: "pings", pattern: `: (\d+) pings, \d+ lost`, take: sum, want: ">= 1000"},
+			figure{name: "lost", pattern: `: \d+ pings, (\d+) lost`, take: sum, want: "= 0"}),
 	}, toolItems(section)...)
 }
 
