@@ -39,11 +39,9 @@ type Room struct {
 	addresses func(w *world.World, remote string) []netip.Prefix // of the members of a group
 
 	phase phase
-	// stale: more than members of groups has changed since the rules were read last. members: these have.
-	stale, members bool
-	blind          bool // the job under way writes members, and nobody has read what the host has
-	checkAt        time.Time
-	retries        pace.Backoff[struct{}]
+	news
+	checkAt time.Time
+	retries pace.Backoff[struct{}]
 	trouble
 
 	seen     bool // the rules have been read
@@ -59,6 +57,13 @@ type Room struct {
 	cleared bool
 	written uint64
 	drifted bool // the comparison under way is one that nothing but the time has called for
+}
+
+// news is what has changed since the rules were read last.
+type news struct {
+	members bool // members of groups
+	stale   bool // more than that
+	blind   bool // the job under way writes members, and nobody has read what the host has
 }
 
 // trouble is why rules may not filter as they should.
@@ -81,37 +86,10 @@ const (
 // New returns a room that nothing is known of. With clears it clears away rules, and keeps none.
 func New(cfg iptables.Config, clears bool) *Room {
 	return &Room{
-		filter: iptables.New(cfg), clears: clears, stale: true, members: true, retries: pace.Backoff[struct{}]{},
+		filter: iptables.New(cfg), clears: clears, news: news{stale: true, members: true}, retries: pace.Backoff[struct{}]{},
 		admitted: map[string]bool{}, leaving: map[string]bool{},
 		addresses: func(w *world.World, remote string) []netip.Prefix { return w.Members.Addresses(remote) },
 	}
-}
-
-// Job is something to do: one of the three.
-type Job struct {
-	// Read: the rules are read. Other: and it is looked for those of another back end.
-	Read, Other bool
-	// Apply are rules to write.
-	Apply *iptables.Changes
-	// End are tracked connections to delete.
-	End []iptables.Connections
-}
-
-// Log is a line for the log. A warning is not written each time.
-type Log struct {
-	Level   slog.Level
-	Message string
-	Args    []any
-}
-
-// Out is what follows from an input.
-type Out struct {
-	Job  *Job
-	Logs []Log
-}
-
-func (o *Out) log(level slog.Level, message string, args ...any) {
-	o.Logs = append(o.Logs, Log{level, message, args})
 }
 
 // Port takes that a port has changed.
