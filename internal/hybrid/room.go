@@ -170,7 +170,7 @@ func (r *Room) Next(w *world.World, now time.Time, open func() bool, applied fun
 	case len(r.owed) > 0:
 		r.phase = ending
 		return Job{End: r.owed}, true
-	case r.clears && !r.stale && r.prune == r.pruned && now.Before(r.checkAt), !r.stale && !r.members && r.prune == r.pruned && now.Before(r.checkAt):
+	case r.alike(now) && (r.clears || !r.members):
 		return Job{}, false
 	}
 	if r.members && !r.clears {
@@ -178,20 +178,22 @@ func (r *Room) Next(w *world.World, now time.Time, open func() bool, applied fun
 			r.filter.SetMembers(remote, r.addresses(w, remote))
 		}
 	}
-	if !r.stale && r.prune == r.pruned && now.Before(r.checkAt) && len(r.faults) == 0 {
-		if c, ok := r.filter.NextMembers(); ok {
-			r.members = false
-			if c.Empty() {
-				return Job{}, false
-			}
-			r.phase, r.blind = applying, true
-			return Job{Apply: &c}, true
+	if c, ok := r.filter.NextMembers(); ok && r.alike(now) && len(r.faults) == 0 {
+		r.members, r.blind = false, !c.Empty()
+		if r.blind {
+			r.phase = applying
 		}
+		return Job{Apply: &c}, r.blind
 	}
 	other := !now.Before(r.checkAt)
 	r.drifted = !r.stale && !r.members && r.prune == r.pruned && !r.filter.Retry()
 	r.phase, r.stale, r.members = reading, false, false
 	return Job{Read: true, Other: other}, true
+}
+
+// alike returns whether nothing but members has changed since the rules were compared, and no comparison is due.
+func (r *Room) alike(now time.Time) bool {
+	return !r.stale && r.prune == r.pruned && now.Before(r.checkAt)
 }
 
 // leave forgets the ports that have left their VLANs.
