@@ -151,6 +151,9 @@ func TestNobodyAnswers(t *testing.T) {
 		if a, err := client.Ask(t.Context(), question(t, first)); err == nil || a.Number != 7 || time.Since(began) != 4*time.Second {
 			t.Errorf("%+v, %v after %s", a, err, time.Since(began))
 		}
+		synctest.Wait()
+		d.mu.Lock()
+		defer d.mu.Unlock()
 		if len(d.calls) != 2 || len(d.ids) != 2 {
 			t.Errorf("a single resolver was asked %v under %v", d.calls, d.ids)
 		}
