@@ -193,13 +193,14 @@ func (r *Reporter) fill(from *[]Claim, most int, held map[world.SegmentKey]bool)
 }
 
 // needsEntries says whether the report that a port is up has to have the server send the forwarding entries of its network. At first nobody knows
-// what it sent to an earlier run.
+// what it sent to an earlier run, and later neither, if a report of the port that asked for them failed: the entries that are known may be of that run.
 func (r *Reporter) needsEntries(c Claim) bool {
 	key, counted := r.network(c)
 	if !counted {
 		return !r.synced
 	}
-	return r.requested[key].IsZero() && (!r.synced || c.NoEntries)
+	_, failed := r.unsure[c.Port]
+	return r.requested[key].IsZero() && (!r.synced || c.NoEntries || failed)
 }
 
 // disable returns the batch of a disabled port.

@@ -172,6 +172,25 @@ func TestAPortOfAnEarlierRunGoes(t *testing.T) {
 	h.want()
 }
 
+// The server refuses the first report of a port after a restart, and everything else is in sync. The next one asks for forwarding entries: those that
+// are known are of the earlier run, and nobody keeps them.
+func TestEntriesAfterARefusedReport(t *testing.T) {
+	h := newHost(t, 10)
+	h.set(Claim{Port: "a", Status: Up, Interface: "i", Applied: true, ServerStatus: "ACTIVE", Tunnelled: true, Segment: world.SegmentKey{Network: "n"}})
+	first := h.next()
+	if len(first) != 1 || !first[0].Update.RefreshTunnels {
+		t.Fatalf("%+v", first)
+	}
+	h.done(first, "a")
+	h.Synced()
+	h.now = h.now.Add(time.Minute)
+	again := h.next()
+	if len(again) != 1 || !again[0].Update.RefreshTunnels {
+		t.Fatalf("asks for no entries: %+v", again)
+	}
+	h.done(again)
+}
+
 // A disabled port has a call of its own, which waits for the others.
 func TestDisabledPorts(t *testing.T) {
 	h := newHost(t, 10)
