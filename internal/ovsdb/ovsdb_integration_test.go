@@ -293,23 +293,21 @@ func compareRows(a, b map[ovsdb.UUID]any) string {
 }
 
 func deref(row any) any {
+	number := func(n *int) int {
+		if n == nil {
+			return -1
+		}
+		return *n
+	}
 	switch r := row.(type) {
 	case *ovsdb.Interface:
 		c := *r
-		n := 0
-		if r.OFPort != nil {
-			n = *r.OFPort
-		}
-		c.OFPort = nil
-		return fmt.Sprintf("%+v %d", c, n)
+		c.OFPort, c.MTU = nil, nil
+		return fmt.Sprintf("%+v %d %d", c, number(r.OFPort), number(r.MTU))
 	case *ovsdb.Port:
 		c := *r
-		n := -1
-		if r.Tag != nil {
-			n = *r.Tag
-		}
 		c.Tag = nil
-		return fmt.Sprintf("%+v %d", c, n)
+		return fmt.Sprintf("%+v %d", c, number(r.Tag))
 	}
 	return row
 }
