@@ -36,6 +36,8 @@ const (
 	// portQuestions and hostQuestions bound the questions that wait for an answer. Each has a socket or two.
 	portQuestions = 32
 	hostQuestions = 512
+	// fewQuestions is what a port may have while half of the host's questions wait: some ports of one tenant must not take them all.
+	fewQuestions = 4
 	// smallestMTU is assumed for a device whose MTU is not known: that of IPv6.
 	smallestMTU = 1280
 	// largestAnswer bounds what is asked for over TCP.
@@ -79,6 +81,7 @@ type last struct {
 	at      time.Time
 	outcome extension.Outcome
 	from    netip.AddrPort // who answered
+	err     error          // why nobody did
 }
 
 // New returns the maker of the extension.
@@ -185,7 +188,7 @@ func (d *Forwarder) query(id string, at *world.Port, f *datagram.Frame) (answer 
 		return answer, kind, extension.Refused
 	case d.asked[q] != 0:
 		return nil, kind, extension.Ignored // sent again, and the answer is on its way
-	case d.ports[id] >= portQuestions || len(d.waiting) >= hostQuestions:
+	case d.ports[id] >= d.most() || len(d.waiting) >= hostQuestions:
 		return nil, kind, extension.Limited
 	}
 	d.next++
@@ -193,6 +196,14 @@ func (d *Forwarder) query(id string, at *world.Port, f *datagram.Frame) (answer 
 	d.ports[id]++
 	d.asks = append(d.asks, resolver.Ask{Number: d.next, Query: q.query, Most: min(d.room(at, f.Src), q.query.Size), Servers: d.cfg.Upstream, Timeout: d.cfg.Timeout})
 	return nil, kind, extension.Asked
+}
+
+// most returns how many questions of a port may wait.
+func (d *Forwarder) most() int {
+	if len(d.waiting) < hostQuestions/2 {
+		return portQuestions
+	}
+	return fewQuestions
 }
 
 // room returns how many bytes of an answer the device of a port takes in one packet.
@@ -232,7 +243,7 @@ func (d *Forwarder) OnAnswer(a resolver.Answer, failed error) ([]of.Message, ext
 		return nil, extension.Refused
 	}
 	answer, outcome := q.answer(a, failed, d.room(at, q.guest.Addr()))
-	d.last[q.port] = last{kind: q.query.Kind(), at: d.w.Time, outcome: outcome, from: a.From}
+	d.last[q.port] = last{kind: q.query.Kind(), at: d.w.Time, outcome: outcome, from: a.From, err: failed}
 	return answer, outcome
 }
 

@@ -289,6 +289,18 @@ func TestBounds(t *testing.T) {
 	if _, outcome := d.OnPacket(query(1, id(1000))); outcome != extension.Asked {
 		t.Errorf("after an answer: %s", outcome)
 	}
+	for n := len(d.waiting); n < hostQuestions/2; n++ {
+		d.waiting[uint64(10_000+n)] = question{}
+	}
+	for n := d.ports["2"]; n < fewQuestions; n++ {
+		if _, outcome := d.OnPacket(query(2, id(uint16(2000+n)))); outcome != extension.Asked {
+			t.Errorf("a guest with %d questions, when others have half of the host's: %s", n, outcome)
+		}
+	}
+	if _, outcome := d.OnPacket(query(2, id(3000))); outcome != extension.Limited {
+		t.Errorf("more than a few questions, when others have half of the host's: %s", outcome)
+	}
+	d.ports["2"] = 0
 	for n := len(d.waiting); n < hostQuestions; n++ {
 		d.waiting[uint64(10_000+n)] = question{}
 	}

@@ -103,6 +103,9 @@ func (d *Forwarder) Explain(o world.Object) []string {
 		if l.from.IsValid() && l.outcome == extension.Answered {
 			text += " by " + l.from.String()
 		}
+		if l.err != nil {
+			text += ": " + strings.ReplaceAll(l.err.Error(), "\n", "; ")
+		}
 		out = append(out, text)
 	}
 	return out
