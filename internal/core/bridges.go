@@ -39,7 +39,7 @@ func (b *bridges) connected() bool {
 	}
 	b.up = true
 	b.log.forget(noSwitch)
-	b.log.Info("connected to ovsdb-server", "ports", len(b.world.PortIDs()))
+	b.log.Info("connected to ovsdb-server")
 	return true
 }
 
