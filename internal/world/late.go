@@ -4,6 +4,7 @@ package world
 
 import (
 	"errors"
+	"hash/maphash"
 	"maps"
 	"strconv"
 	"time"
@@ -104,11 +105,8 @@ func (t *tombstones) expire(now time.Time) {
 	maps.DeleteFunc(t.at, func(_ uint64, at time.Duration) bool { return now.Sub(t.first)-at > tombstoneLife })
 }
 
-// hashed is the 64-bit FNV-1a hash of an id: that two of 10,000 ids are alike has a probability of 10^-11.
-func hashed(id string) uint64 {
-	h := uint64(14695981039346656037)
-	for i := range len(id) {
-		h = (h ^ uint64(id[i])) * 1099511628211
-	}
-	return h
-}
+// hashed is a hash of an id: that two of 10,000 ids are alike has a probability of 10^-11.
+func hashed(id string) uint64 { return maphash.String(seed, id) }
+
+// seed is of this run: hashes are written down nowhere.
+var seed = maphash.MakeSeed()
