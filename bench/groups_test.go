@@ -93,30 +93,12 @@ type memberChange struct {
 // PATCHBAY_BENCH_MEMBERS=10,1000 and PATCHBAY_BENCH_AGENT=patchbay measure only these; PATCHBAY_BENCH_SYNC and
 // PATCHBAY_BENCH_CHANGE are how long is waited for one start and one change, 10m and 3m otherwise.
 func TestGroups(t *testing.T) {
-	t.Setenv(lab.EnvServer, string(lab.NoServer))
-	l := lab.New(t, 1)
-	s, err := sim.Start(t.Context(), sim.Config{URL: l.TransportURL(), API: l.APIAddr(), Log: t.Logf})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close(context.Background()) })
-	kinds := []lab.AgentKind{lab.Patchbay, lab.Python}
-	if only := os.Getenv("PATCHBAY_BENCH_AGENT"); only != "" {
-		kinds = []lab.AgentKind{lab.AgentKind(only)}
-	}
+	host, s := simulatedHost(t)
 	began, before := time.Now(), loadAverage()
 	var all []groupRun
 	for i, n := range sizes(t, "PATCHBAY_BENCH_MEMBERS", 10, 100, 1000, 10_000) {
-		host := l.Host(1)
-		s.AddAgent(host.Name(), netip.MustParseAddr(host.LocalIP()))
-		made, err := s.Populate(t.Context(), sim.Population{
-			Project: lab.Project, Host: host.Name(), Ports: localPorts, Groups: 1, Members: n,
-			Segment: sim.Segment{NetworkType: "vlan", PhysicalNetwork: "physnet1", SegmentationID: 200 + i},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, kind := range kinds {
+		made := populate(t, s, host, localPorts, n, 200+i)
+		for _, kind := range agents() {
 			g := &groupBench{server: s, host: host, made: made, run: groupRun{members: n, kind: kind}}
 			if !t.Run(fmt.Sprintf("%s/%d", kind, n), g.measure) {
 				t.Logf("%s with %d members failed", kind, n)
@@ -127,6 +109,41 @@ func TestGroups(t *testing.T) {
 	printGroups(all, fmt.Sprintf("%d local ports, one remote group; load average before %s, after %s; took %s",
 		localPorts, before, loadAverage(), time.Since(began).Round(time.Second)))
 	judgeGroups(t, all)
+}
+
+// simulatedHost returns a host of a lab with a simulated server.
+func simulatedHost(t *testing.T) (*lab.Host, *sim.Server) {
+	t.Helper()
+	t.Setenv(lab.EnvServer, string(lab.NoServer))
+	l := lab.New(t, 1)
+	s, err := sim.Start(t.Context(), sim.Config{URL: l.TransportURL(), API: l.APIAddr(), Log: t.Logf})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close(context.Background()) })
+	return l.Host(1), s
+}
+
+// populate makes local ports of one group on a VLAN, which lets in a remote group.
+func populate(t *testing.T, s *sim.Server, host *lab.Host, local, members, vlan int) *sim.Populated {
+	t.Helper()
+	s.AddAgent(host.Name(), netip.MustParseAddr(host.LocalIP()))
+	made, err := s.Populate(t.Context(), sim.Population{
+		Project: lab.Project, Host: host.Name(), Ports: local, Groups: 1, Members: members,
+		Segment: sim.Segment{NetworkType: "vlan", PhysicalNetwork: "physnet1", SegmentationID: vlan},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
+// agents are those to measure: both, or the one that PATCHBAY_BENCH_AGENT names.
+func agents() []lab.AgentKind {
+	if only := os.Getenv("PATCHBAY_BENCH_AGENT"); only != "" {
+		return []lab.AgentKind{lab.AgentKind(only)}
+	}
+	return []lab.AgentKind{lab.Patchbay, lab.Python}
 }
 
 type groupBench struct {
@@ -142,7 +159,7 @@ func (g *groupBench) measure(t *testing.T) {
 	if err := g.host.StopAgent(ctx); err != nil {
 		t.Fatal(err)
 	}
-	g.reset(t)
+	g.reset(t, g.host.PlugMany)
 	t.Cleanup(func() {
 		if err := g.host.StopAgent(context.Background()); err != nil {
 			t.Error(err)
@@ -177,7 +194,7 @@ func (g *groupBench) measure(t *testing.T) {
 }
 
 // reset gives the host a switch without any agent's traces, with the local ports plugged and DOWN.
-func (g *groupBench) reset(t *testing.T) {
+func (g *groupBench) reset(t *testing.T, plug func(context.Context, []ports.Port) error) []ports.Port {
 	t.Helper()
 	ctx := t.Context()
 	if _, err := g.host.Switch().Vsctl(ctx, "--if-exists", "del-br", "br-int", "--", "--if-exists", "del-br", "br-tun", "--",
@@ -194,9 +211,10 @@ func (g *groupBench) reset(t *testing.T) {
 		}
 		list = append(list, ports.Port{ID: p.ID, MACAddress: p.MAC})
 	}
-	if err := g.host.PlugMany(ctx, list); err != nil {
+	if err := plug(ctx, list); err != nil {
 		t.Fatal(err)
 	}
+	return list
 }
 
 func (g *groupBench) active(ctx context.Context, until time.Time) bool {

@@ -8,15 +8,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 	"text/tabwriter"
 	"time"
-
-	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
 
 	"github.com/patchbay-sdn/patchbay/lab"
 	"github.com/patchbay-sdn/patchbay/lab/sim"
@@ -50,31 +47,13 @@ type rulesChange struct {
 //     and is as exact as iptables-save is fast.
 //   - CPU is that of the agent, its helpers and the programs that they start, until they have come to rest.
 func TestHybrid(t *testing.T) {
-	t.Setenv(lab.EnvServer, string(lab.NoServer))
-	l := lab.New(t, 1)
-	s, err := sim.Start(t.Context(), sim.Config{URL: l.TransportURL(), API: l.APIAddr(), Log: t.Logf})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close(context.Background()) })
+	host, s := simulatedHost(t)
 	members := number("PATCHBAY_BENCH_MEMBERS", 10_000)
-	kinds := []lab.AgentKind{lab.Patchbay, lab.Python}
-	if only := os.Getenv("PATCHBAY_BENCH_AGENT"); only != "" {
-		kinds = []lab.AgentKind{lab.AgentKind(only)}
-	}
 	began, before := time.Now(), loadAverage()
 	var all []hybridRun
 	for i, n := range sizes(t, "PATCHBAY_BENCH_PORTS", 10, 100, 500) {
-		host := l.Host(1)
-		s.AddAgent(host.Name(), netip.MustParseAddr(host.LocalIP()))
-		made, err := s.Populate(t.Context(), sim.Population{
-			Project: lab.Project, Host: host.Name(), Ports: n, Groups: 1, Members: members,
-			Segment: sim.Segment{NetworkType: "vlan", PhysicalNetwork: "physnet1", SegmentationID: 200 + i},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, kind := range kinds {
+		made := populate(t, s, host, n, members, 200+i)
+		for _, kind := range agents() {
 			g := &hybridBench{groupBench: groupBench{server: s, host: host, made: made, run: groupRun{kind: kind}}, found: hybridRun{ports: n, kind: kind}}
 			if !t.Run(fmt.Sprintf("%s/%d", kind, n), g.measure) {
 				t.Logf("%s with %d ports failed", kind, n)
@@ -94,7 +73,7 @@ type hybridBench struct {
 
 func (g *hybridBench) measure(t *testing.T) {
 	ctx := t.Context()
-	list := g.plug(t)
+	list := g.reset(t, g.host.PlugManyHybrid)
 	t.Cleanup(func() {
 		ctx := context.Background()
 		if err := errors.Join(g.host.StopAgent(ctx), g.host.UnplugManyHybrid(ctx, list)); err != nil {
@@ -130,29 +109,6 @@ func (g *hybridBench) measure(t *testing.T) {
 	}
 	g.found.again, g.found.againCPU, _ = g.start(t)
 	g.found.againLines = changed(text, g.rules(t))
-}
-
-// plug gives the host a switch without any agent's traces, with the local ports plugged and DOWN.
-func (g *hybridBench) plug(t *testing.T) []ports.Port {
-	t.Helper()
-	ctx := t.Context()
-	if _, err := g.host.Switch().Vsctl(ctx, "--if-exists", "del-br", "br-int", "--", "--if-exists", "del-br", "br-tun", "--", "--if-exists", "del-br", "br-ex"); err != nil {
-		t.Fatal(err)
-	}
-	if err := g.host.EnsureSwitch(ctx); err != nil {
-		t.Fatal(err)
-	}
-	var list []ports.Port
-	for _, p := range g.made.Local {
-		if err := g.server.SetStatus(ctx, p.ID, "DOWN"); err != nil {
-			t.Fatal(err)
-		}
-		list = append(list, ports.Port{ID: p.ID, MACAddress: p.MAC})
-	}
-	if err := g.host.PlugManyHybrid(ctx, list); err != nil {
-		t.Fatal(err)
-	}
-	return list
 }
 
 // start starts the agent and waits until all ports are ACTIVE and the agent has come to rest.
