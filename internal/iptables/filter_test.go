@@ -328,6 +328,7 @@ func TestSpellings(t *testing.T) {
 		{"-p ipv6-icmp -j RETURN", "-p icmpv6 -j RETURN"},
 		{`-m comment --comment "a b" -j DROP`, `-m comment --comment "a b" -j DROP`},
 		{"-s 2001:DB8::5 -j RETURN", "-s 2001:db8::5/128 -j RETURN"},
+		{"-p icmp -m icmp --icmp-type 255/0 -j RETURN", "-p icmp -m icmp --icmp-type any -j RETURN"},
 	} {
 		if p.normal(same[0]) != p.normal(same[1]) {
 			t.Errorf("%s\n%s\n%q\n%q", same[0], same[1], p.normal(same[0]), p.normal(same[1]))
@@ -336,6 +337,7 @@ func TestSpellings(t *testing.T) {
 	for _, differ := range [][2]string{
 		{"-s 10.0.0.5/32 -j RETURN", "-d 10.0.0.5/32 -j RETURN"},
 		{"! -s 0.0.0.0/0 -j RETURN", "-j RETURN"},
+		{"-p icmp -m icmp --icmp-type 25/5 -j RETURN", "-p icmp -m icmp --icmp-type any -j RETURN"},
 		{`-m comment --comment "-s 0.0.0.0/0" -j DROP`, `-m comment --comment "" -j DROP`},
 	} {
 		if p.normal(differ[0]) == p.normal(differ[1]) {

@@ -66,6 +66,10 @@ func (p Protocols) normal(rule string) string {
 					continue
 				}
 			}
+		case "--icmp-type": // some releases print it as it was written
+			if kind, _, _ := strings.Cut(value, "/"); kind == strconv.Itoa(anyICMP) {
+				value = "any"
+			}
 		case "--mac-source":
 			value = strings.ToUpper(value)
 		case "--comment": // taken as it is, whatever its words

@@ -83,6 +83,9 @@ func (c *Config) protocolText(r *world.Rule) (text string, ok bool) {
 	return text, ok
 }
 
+// anyICMP is the type that iptables takes for every type of ICMP of IPv4, whatever the code.
+const anyICMP = 255
+
 // icmpText adds type and code. The ICMP of the other IP version has neither: iptables has no match for them, and no host sends it.
 func icmpText(text string, r *world.Rule) (string, bool) {
 	match := "-m icmp --icmp-type "
@@ -92,10 +95,13 @@ func icmpText(text string, r *world.Rule) (string, bool) {
 	case r.IPVersion == 6:
 		match = "-m icmp6 --icmpv6-type "
 	}
-	text += match + strconv.Itoa(*r.Min)
-	if r.Max != nil {
-		text += "/" + strconv.Itoa(*r.Max)
+	kind := strconv.Itoa(*r.Min)
+	switch {
+	case r.IPVersion == 4 && *r.Min == anyICMP:
+		kind = "any"
+	case r.Max != nil:
+		kind += "/" + strconv.Itoa(*r.Max)
 	}
 	octet := func(n *int) bool { return n == nil || *n >= 0 && *n <= 255 }
-	return text + " ", octet(r.Min) && octet(r.Max)
+	return text + match + kind + " ", octet(r.Min) && octet(r.Max)
 }
