@@ -20,6 +20,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
 	"github.com/patchbay-sdn/patchbay/internal/script"
 	"github.com/patchbay-sdn/patchbay/internal/world"
+	"github.com/patchbay-sdn/patchbay/openflow"
 )
 
 var update = flag.Bool("update", false, "write testdata")
@@ -252,9 +253,10 @@ func TestAnyOrder(t *testing.T) {
 
 func TestGatewayElsewhere(t *testing.T) {
 	c := newCloud(t)
-	c.start("sn4", "gw4")
+	c.start("sn4", "gw4", "vm1")
 	c.macs("hv1", "me")
 	c.answer("sn4", "tunnel", ownerSNAT, "s4", "10.0.0.5")
+	c.answer("vm1", "tunnel", "compute:nova", "s4", "10.0.0.11")
 	if got, want := due(c.r), []string{gatewayCall{"s4"}.String()}; !slices.Equal(got, want) {
 		t.Fatalf("due %v, want %v", got, want)
 	}
@@ -268,9 +270,16 @@ func TestGatewayElsewhere(t *testing.T) {
 	if got := c.dump(); len(due(c.r)) != 0 || got == before || !strings.Contains(got, macOf("far").String()) {
 		t.Errorf("due %v\n%s", due(c.r), got)
 	}
+	if got := c.dump(); !strings.Contains(got, "reach port sn4") || strings.Contains(got, "reach port vm1") {
+		t.Errorf("a subnet whose gateway is not here is routed for SNAT alone:\n%s", got)
+	}
 	c.answer("gw4", "tunnel", ownerGateway, "s4", "10.0.0.1")
-	if got := c.dump(); strings.Contains(got, macOf("far").String()) {
+	if got := c.dump(); strings.Contains(got, macOf("far").String()) || !strings.Contains(got, "reach port vm1") {
 		t.Errorf("the gateway on this host counts:\n%s", got)
+	}
+	c.answer("vm1", "tunnel", "compute:nova", "elsewhere", "10.9.0.11", "s4", "10.0.0.11")
+	if got := c.dump(); !strings.Contains(got, "reach port vm1") {
+		t.Errorf("a subnet that is not routed here keeps the port's other one from it:\n%s", got)
 	}
 	if c.r.Resync(); !slices.Equal(due(c.r), []string{listCall{}.String()}) {
 		t.Errorf("after doubt: %v", due(c.r))
@@ -280,7 +289,7 @@ func TestGatewayElsewhere(t *testing.T) {
 // While the server is asked for the gateway that has left the host, what was known stays in force.
 func TestGatewayLeaves(t *testing.T) {
 	c := newCloud(t)
-	c.start("sn4", "gw4")
+	c.start("sn4", "gw4", "vm1")
 	c.macs("hv1", "me")
 	c.answer("sn4", "tunnel", ownerSNAT, "s4", "10.0.0.5")
 	c.answer("gw4", "tunnel", ownerGateway, "s4", "10.0.0.1")
@@ -298,6 +307,21 @@ func TestGatewayLeaves(t *testing.T) {
 	c.settle()
 	if got := c.dump(); strings.Contains(got, "reach port sn4") {
 		t.Errorf("the gateway is gone:\n%s", got)
+	}
+	calls := func() []string {
+		return slices.DeleteFunc(due(c.r), func(call string) bool { return call == listCall{}.String() })
+	}
+	if got := calls(); len(got) != 0 {
+		t.Errorf("the server, which knows no gateway, is asked again: %v", got)
+	}
+	c.answer("vm1", "tunnel", "compute:nova", "s4", "10.0.0.11")
+	if got := calls(); !slices.Equal(got, []string{gatewayCall{"s4"}.String()}) {
+		t.Errorf("the server, which knew no gateway, is not asked after a change: %v", got)
+	}
+	c.r.OnCall(gatewayCall{"s4"}, macOf("far"), nil)
+	c.answer("vm1", "tunnel", "compute:nova", "s4", "10.0.0.12")
+	if got := calls(); len(got) != 0 {
+		t.Errorf("the server, which knows the gateway, is asked after a change: %v", got)
 	}
 }
 
@@ -420,15 +444,76 @@ func TestMemory(t *testing.T) {
 
 func TestExplain(t *testing.T) {
 	c := newCloud(t)
-	c.start("gw4", "vm1")
+	c.start("gw4", "vm1", "vm2", "sn4", "sn5", "etc")
 	c.answer("gw4", "tunnel", ownerGateway, "s4", "10.0.0.1")
-	vm := world.PortObject("gw4")
-	if got := c.r.Explain(vm); len(got) != 1 || !strings.Contains(got[0], "has not told") {
-		t.Error(got)
+	c.answer("vm1", "tunnel", "compute:nova", "s4", "10.0.0.11", "s5", "10.5.0.11")
+	c.answer("vm2", "tunnel", "compute:nova", "s5", "10.5.0.12")
+	c.answer("sn4", "tunnel", ownerSNAT, "s4", "10.0.0.5")
+	c.answer("sn5", "tunnel", ownerSNAT, "s5", "10.5.0.5")
+	c.answer("etc", "tunnel", "network:router_gateway", "s4", "10.0.0.6")
+	expect := func(port string, want ...string) {
+		t.Helper()
+		if got := c.r.Explain(world.PortObject(port)); !slices.EqualFunc(got, want, strings.Contains) {
+			t.Errorf("%s: %q, want %q", port, got, want)
+		}
 	}
+	expect("gw4", "has not told this host's router address")
 	c.macs("hv1", "me")
-	if got := c.r.Explain(vm); len(got) != 1 || !strings.Contains(got[0], "gateway of subnet s4") {
-		t.Error(got)
+	expect("gw4", "the gateway of subnet s4 on this host; its packets leave the host as "+macOf("me").String())
+	expect("vm1", "routed packets of subnet s4 reach it as from its gateway "+macOf("gw4").String())
+	expect("vm2")
+	expect("sn4", "packets of subnet s4 leave for the outside here; its gateway is "+macOf("gw4").String())
+	expect("sn5", "has not told the gateway of subnet s5")
+	expect("etc")
+	c.r.OnCall(gatewayCall{"s5"}, macOf("far"), nil)
+	c.settle()
+	expect("sn5", "packets of subnet s5 leave for the outside here; its gateway is "+macOf("far").String())
+	expect("vm2") // it is routed for where its gateway is
+}
+
+// TestPatchesWithOtherNumbers: after a change of a bridge everything is compiled again that names its patches.
+func TestPatchesWithOtherNumbers(t *testing.T) {
+	c := newCloud(t)
+	c.start("gw4", "vm1")
+	c.macs("hv1", "me", "hv2", "you")
+	c.answer("gw4", "tunnel", ownerGateway, "s4", "10.0.0.1")
+	c.answer("vm1", "tunnel", "compute:nova", "s4", "10.0.0.11")
+	got := c.r.Resolve([]world.Object{world.BridgeObject("br-tun")})
+	for _, want := range []world.Object{own.Object(macOf("you")), world.PortObject("gw4"), world.PortObject("vm1")} {
+		if !slices.Contains(got, want) {
+			t.Errorf("%v is not compiled again: %v", want, got)
+		}
+	}
+	if got := c.r.Resolve(nil); len(got) != 0 {
+		t.Errorf("%v are compiled again without a reason", got)
+	}
+}
+
+// TestFlowsOfANetwork: each flow of a network is led past the tables of routing, whatever stands before it, and no other flow is changed.
+func TestFlowsOfANetwork(t *testing.T) {
+	for _, network := range []string{"tunnel", "vlan"} {
+		c := newCloud(t)
+		c.start("vm1")
+		c.answer("vm1", network, "compute:nova", "s4", "10.0.0.11")
+		s := c.w.Segments.Get(c.w.Port("vm1").Wiring.Segment)
+		core := pipeline.Compile(c.w, &pipeline.Settings{}, world.SegmentObject(s.Key))
+		core.Flow("br-int", "of another table", openflow.Flow{Table: 99, Priority: 9})
+		changed := func(flows []pipeline.Flow) int {
+			want := pipeline.Want{Flows: slices.Clone(flows)}
+			c.r.segment(s, &want)
+			n := 0
+			for i, f := range want.Flows {
+				if f != flows[i] {
+					n++
+				}
+			}
+			return n
+		}
+		n := changed(core.Flows)
+		slices.Reverse(core.Flows)
+		if again := changed(core.Flows); n == 0 || n == len(core.Flows) || again != n {
+			t.Errorf("%s: of %d flows %d are changed, and in another order %d", network, len(core.Flows), n, again)
+		}
 	}
 }
 

@@ -47,3 +47,21 @@ func TestLimitsForgetQuietKeys(t *testing.T) {
 		t.Errorf("%d keys are kept, want at most %d", len(l.full), manyKeys)
 	}
 }
+
+// TestLimitsKeepWhoIsBusy: keys are forgotten when there are many, and then only those whose burst is full again.
+func TestLimitsKeepWhoIsBusy(t *testing.T) {
+	l := Limits[int]{Every: time.Second, Burst: 2}
+	now := time.Unix(1000, 0)
+	l.Take(0, now)
+	now = now.Add(time.Hour)
+	for i := 1; i < manyKeys-1; i++ {
+		l.Take(i, now)
+	}
+	if len(l.full) != manyKeys-1 {
+		t.Fatalf("%d keys are kept, though they are few", len(l.full))
+	}
+	l.Take(manyKeys, now)
+	if _, kept := l.full[0]; kept || len(l.full) != manyKeys-1 {
+		t.Errorf("%d keys are kept, the quiet one among them: %v", len(l.full), kept)
+	}
+}

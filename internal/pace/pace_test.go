@@ -35,6 +35,12 @@ func TestBackoff(t *testing.T) {
 	if pause := b["a"].At.Sub(now); pause > Longest || pause < Longest/2 {
 		t.Errorf("after many failures a pause of %s", pause)
 	}
+	if got := b.FailCall("a", now, false); got > LongestCall || got < LongestCall/2 {
+		t.Errorf("a call that nobody answers waits %s", got)
+	}
+	if got := b.FailCall("a", now, true); got <= LongestCall || got > Longest {
+		t.Errorf("a call that is refused again and again waits %s", got)
+	}
 	b.Forget("a")
 	if _, ok := b["a"]; ok {
 		t.Error("not forgotten")

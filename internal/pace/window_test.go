@@ -44,3 +44,38 @@ func TestWindow(t *testing.T) {
 		t.Errorf("a server that became slower has a window of %d", got)
 	}
 }
+
+// TestWindowAtItsBounds: an answer that is exactly as slow as it may be is good, and one bad answer begins the count of good ones anew.
+func TestWindowAtItsBounds(t *testing.T) {
+	for name, c := range map[string]struct {
+		answers []time.Duration // for one item each
+		want    int
+	}{
+		"as slow as may be":                       {[]time.Duration{slowItem, slowItem}, 3},
+		"slower":                                  {[]time.Duration{slowItem, slowItem + 1}, 1},
+		"slower, twice":                           {[]time.Duration{slowItem + 1, slowItem + 1, slowItem + 1}, 1},
+		"a stretched one begins the count anew":   {[]time.Duration{10 * time.Millisecond, 100 * time.Millisecond, 10 * time.Millisecond}, 2},
+		"and then two good ones":                  {[]time.Duration{10 * time.Millisecond, 100 * time.Millisecond, 10 * time.Millisecond, 10 * time.Millisecond}, 3},
+		"a slow one begins the count anew":        {[]time.Duration{slowItem, slowItem + 1, slowItem}, 2},
+		"a window that grew begins the count":     {[]time.Duration{slowItem, slowItem, slowItem, slowItem}, 3},
+		"a window that grew, and three good ones": {[]time.Duration{slowItem, slowItem, slowItem, slowItem, slowItem}, 4},
+	} {
+		var w Window
+		for _, took := range c.answers {
+			w.Answered(1, took)
+		}
+		if got := w.Size(); got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+	var w Window
+	w.Answered(1, slowItem)
+	w.Failed() // a window of one
+	w.Failed()
+	if w.Answered(1, slowItem); w.Size() != 2 {
+		t.Errorf("after a failure and a good answer: %d", w.Size())
+	}
+	if w.Answered(1, slowItem); w.Size() != 2 {
+		t.Errorf("after another: %d", w.Size())
+	}
+}

@@ -3,6 +3,7 @@
 package qos
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -151,6 +152,88 @@ func TestMetersOfTwoAgents(t *testing.T) {
 			if got := q.newMeter(key, 100); got != want {
 				t.Fatalf("%v: meter %d, want %d", key, got, want)
 			}
+		}
+	}
+}
+
+// TestMetersThatAreWrittenDown: the id on the port stays, if the switch can have it and nobody else does. Another is one that is written down nowhere.
+func TestMetersThatAreWrittenDown(t *testing.T) {
+	const most = 10
+	mine := meterKey{"m", packets, egress}
+	for name, c := range map[string]struct {
+		config map[string]string
+		others world.MeterUse // has meter 7
+		want   uint32         // 0: any that is free
+	}{
+		"the first":                 {config: map[string]string{"pps_m_egress": "1"}, want: 1},
+		"the last":                  {config: map[string]string{"pps_m_egress": "10"}, want: 10},
+		"more than can be":          {config: map[string]string{"pps_m_egress": "11"}},
+		"no number":                 {config: map[string]string{"pps_m_egress": "x"}},
+		"another's":                 {config: map[string]string{"pps_m_egress": "7"}, others: world.MeterUse{Extension: "other", For: "x"}},
+		"ours already":              {config: map[string]string{"pps_m_egress": "7"}, others: mine.use(), want: 7},
+		"written down twice":        {config: map[string]string{"pps_m_egress": "7", "pps_n_egress": "7"}},
+		"only the older one can be": {config: map[string]string{"pps_m_egress": "11", "m_egress": "6"}, want: 6},
+		"all but one":               {config: map[string]string{"a_egress": "1", "b_egress": "2", "c_egress": "3", "d_egress": "4", "e_egress": "5", "f_egress": "6", "g_egress": "7", "h_egress": "9", "i_egress": "10"}, want: 8},
+	} {
+		w := world.New(world.Config{IntegrationBridge: "br-int"})
+		w.View = view([]ovsdb.Port{{UUID: "p", Name: "tap", OtherConfig: c.config}}, nil, nil)
+		if c.others != (world.MeterUse{}) {
+			w.MeterIDs[7] = c.others
+		}
+		got := build(w, false).newMeter(mine, most)
+		if c.want != 0 && got != c.want || got == 0 || got > most || c.want == 0 && got == 7 || w.MeterIDs[got] != mine.use() {
+			t.Errorf("%s: meter %d, want %d; %v", name, got, c.want, w.MeterIDs)
+		}
+	}
+}
+
+// TestRowsThatMatter: which rows have the queues of the uplinks and what ports have left looked at again.
+func TestRowsThatMatter(t *testing.T) {
+	port := ovsdb.Diff[ovsdb.Port]{New: &ovsdb.Port{UUID: "p"}}
+	both := []world.Object{own.Object(uplinks), own.Object(leftovers)}
+	for name, c := range map[string]struct {
+		batch   ovsdb.Batch
+		policed bool // a port has a queue on the uplinks
+		want    []world.Object
+	}{
+		"nothing":                            {},
+		"nothing, with a queue":              {policed: true},
+		"a QoS row":                          {batch: ovsdb.Batch{QoS: []ovsdb.Diff[ovsdb.QoS]{{New: &ovsdb.QoS{}}}}, want: both},
+		"a queue":                            {batch: ovsdb.Batch{Queues: []ovsdb.Diff[ovsdb.Queue]{{Old: &ovsdb.Queue{}}}}, want: both},
+		"both":                               {batch: ovsdb.Batch{QoS: []ovsdb.Diff[ovsdb.QoS]{{New: &ovsdb.QoS{}}}, Queues: []ovsdb.Diff[ovsdb.Queue]{{New: &ovsdb.Queue{}}}}, want: both},
+		"a port":                             {batch: ovsdb.Batch{Ports: []ovsdb.Diff[ovsdb.Port]{port}}},
+		"a port, with a queue":               {batch: ovsdb.Batch{Ports: []ovsdb.Diff[ovsdb.Port]{port}}, policed: true, want: both},
+		"an interface":                       {batch: ovsdb.Batch{Interfaces: []ovsdb.Diff[ovsdb.Interface]{{New: &ovsdb.Interface{}}}}},
+		"an interface, with a queue":         {batch: ovsdb.Batch{Interfaces: []ovsdb.Diff[ovsdb.Interface]{{New: &ovsdb.Interface{}}}}, policed: true, want: both},
+		"a port and its interface, the same": {batch: ovsdb.Batch{Ports: []ovsdb.Diff[ovsdb.Port]{port}, Interfaces: []ovsdb.Diff[ovsdb.Interface]{{New: &ovsdb.Interface{}}}}, policed: true, want: both},
+		"a port that goes":                   {batch: ovsdb.Batch{Ports: []ovsdb.Diff[ovsdb.Port]{{Old: port.New}}}, want: both[1:]},
+	} {
+		q := build(world.New(world.Config{IntegrationBridge: "br-int"}), false)
+		if c.policed {
+			q.policed["1"] = minimumClaim{1, 1000}
+		}
+		q.OnRows(&c.batch)
+		want := map[world.Object]bool{}
+		for _, o := range c.want {
+			want[o] = true
+		}
+		if !maps.Equal(q.dirty, want) {
+			t.Errorf("%s: %v are looked at again, want %v", name, q.dirty, want)
+		}
+	}
+}
+
+// TestQueuesOfAnEarlierRun: while there are queues for minimum bandwidth, each port that is looked at may be the one that they wait for.
+func TestQueuesOfAnEarlierRun(t *testing.T) {
+	for kind, want := range map[string]bool{minimumType: true, limitType: false, "": false} {
+		w := world.New(world.Config{IntegrationBridge: "br-int"})
+		w.View = view(nil, nil, []ovsdb.Queue{{UUID: "q", ExternalIDs: map[string]string{"port": "1", "type": kind}}})
+		q := build(w, false)
+		if got := q.Resolve([]world.Object{world.PortObject("1")}); slices.Contains(got, own.Object(uplinks)) != want {
+			t.Errorf("with a queue of type %q: %v", kind, got)
+		}
+		if got := q.Resolve(nil); len(got) != 0 {
+			t.Errorf("with a queue of type %q and nothing new: %v", kind, got)
 		}
 	}
 }

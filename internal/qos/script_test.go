@@ -3,6 +3,7 @@
 package qos_test
 
 import (
+	"encoding/json"
 	"flag"
 	"fmt"
 	"slices"
@@ -64,11 +65,11 @@ func (h *host) do(s *server, f []string) {
 		h.unplug(f[1])
 	case "restart":
 		h.make = qos.New
-		if len(f) > 1 { // restart qos_meter_bandwidth
+		if slices.Contains(f, "qos_meter_bandwidth") {
 			h.make = qos.NewMetered
 		}
 		h.restart()
-		if len(f) > 2 { // restart qos_meter_bandwidth asked: the server answers before the switch does
+		if slices.Contains(f, "asked") { // the server answers before the switch does
 			h.tell(s)
 		}
 		h.count()
@@ -94,6 +95,11 @@ func (h *host) ask(s *server, base, f []string) []string {
 			return core || slices.Contains(base, line)
 		})
 	case "explain":
+		return h.set.Explain(world.PortObject(f[1]))
+	case "explain-without-meters":
+		h.w.MaxMeters["br-int"] = 0
+		h.tell(s)
+		defer h.count()
 		return h.set.Explain(world.PortObject(f[1]))
 	case "unanswered":
 		want := h.wants[world.PortObject(f[1])]
@@ -215,5 +221,74 @@ func TestBandwidthWithoutMeters(t *testing.T) {
 	h.settle()
 	if policed() {
 		t.Error("after a restart there is another limit until the switch has said whether it has meters")
+	}
+}
+
+// Objects that cannot be read are told of, one by one: the others of the same message or answer count, and what could not be read is asked for again.
+func TestObjectsThatCannotBeRead(t *testing.T) {
+	h := newHost(t)
+	s := &server{revision: 5, policies: map[string][]extensiontest.Rule{"q1": {}, "q2": {}}, networks: map[string]string{"n": "q2"}, told: map[string][]string{}, ports: map[string]*facts{
+		"1": {Network: "n", Owner: "compute:nova", Policy: "q1", Up: true, revision: 1}, "2": {Network: "n", Owner: "compute:nova", Up: true, revision: 1},
+	}}
+	h.plug("1")
+	h.plug("2")
+	h.tell(s)
+	missing := func() (all string) {
+		for _, item := range h.set[0].Missing() {
+			all += fmt.Sprintf("%s %s; ", item.Kind, item.ID)
+		}
+		return all
+	}
+	explained := func(id string) string { return strings.Join(h.set.Explain(world.PortObject(id)), "; ") }
+	objects := func(kind neutron.Kind, texts ...string) (all []neutron.Primitive) {
+		for _, text := range texts {
+			all = append(all, neutron.Primitive{Name: string(kind), Data: []byte(text)})
+		}
+		return all
+	}
+	marks := func(dscp int) []extensiontest.Rule {
+		return []extensiontest.Rule{{Kind: "QosDscpMarkingRule", Data: fmt.Sprintf(`{"dscp_mark":%d}`, dscp)}}
+	}
+	s.revision, s.policies["q1"], s.policies["q3"] = 6, marks(10), marks(30)
+	push := func(kind neutron.Kind, texts ...string) error {
+		return h.set.OnPush(&neutron.Push{Kind: kind, Event: neutron.Updated, Objects: objects(kind, texts...)})
+	}
+	if err := push(neutron.KindQosPolicy, `{"id":7}`, s.policy("q1")); err == nil {
+		t.Error("a policy that cannot be read is not told of")
+	}
+	if h.settle(); !strings.Contains(explained("1"), "DSCP 10") {
+		t.Errorf("the policy beside one that cannot be read: %s", explained("1"))
+	}
+	s.networks["n"] = "q3"
+	if err := push(neutron.KindNetwork, `{"id":7}`, s.network("n")); err == nil {
+		t.Error("a network that cannot be read is not told of")
+	}
+	if h.settle(); missing() != "QosPolicy q3; " {
+		t.Errorf("after the push of a network with another policy %s is missing", missing())
+	}
+	h.tell(s)
+	h.set.Resync()
+	before := missing()
+	if err := h.set[0].Puller.OnPulled(neutron.KindQosPolicy, []string{"q1", "q3"}, objects(neutron.KindQosPolicy, `{"id":7}`, s.policy("q3"))); err == nil {
+		t.Error("an answer about policies that cannot be read is not told of")
+	}
+	if got := missing(); before != "Network n; QosPolicy q1; QosPolicy q3; " || got != "Network n; QosPolicy q1; " {
+		t.Errorf("missing %s, and after the answer %s", before, got)
+	}
+	if err := h.set[0].Puller.OnPulled(neutron.KindNetwork, []string{"n"}, objects(neutron.KindNetwork, `{"id":7}`)); err == nil || missing() != "Network n; QosPolicy q1; " {
+		t.Errorf("an answer about networks that cannot be read: %v, missing %s", err, missing())
+	}
+	if err := h.set[0].Puller.OnPulled(neutron.KindNetwork, []string{"n"}, nil); err != nil || missing() != "QosPolicy q1; " {
+		t.Errorf("a network that is gone: %v, missing %s", err, missing())
+	}
+	// What is deleted goes with the last port that uses it, not before.
+	if err := h.set.OnPush(&neutron.Push{Kind: neutron.KindQosPolicy, Event: neutron.Deleted, Objects: objects(neutron.KindQosPolicy, `{"id":"q1","revision_number":9}`)}); err != nil {
+		t.Error(err)
+	}
+	if h.settle(); !strings.Contains(explained("1"), "DSCP 10") {
+		t.Errorf("a policy that was deleted, and is still used: %s", explained("1"))
+	}
+	if err := h.set.Load(map[string]json.RawMessage{"qos": []byte("[]")}); err == nil {
+		t.Error("nonsense is loaded")
 	}
 }

@@ -546,6 +546,68 @@ func TestUnknown(t *testing.T) {
 	}
 }
 
+// What an earlier run knew counts until the server has answered, and not once more after that.
+func TestRecalledOnce(t *testing.T) {
+	h := newHost(t)
+	h.trunk(trunk1, parent1, sub(trunk1, sub1, 101))
+	h.plug(trunk1, parent1)
+	h.converge()
+	memory, err := h.set.Save()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.restart()
+	if err := h.set.Load(memory); err != nil {
+		t.Fatal(err)
+	}
+	delete(h.trunks, parent1) // the server knows it no more
+	h.converge()
+	h.away = true
+	for _, port := range []string{patchName(subInner, sub1), patchName(subOuter, sub1)} {
+		h.others(func(tx *ovsdb.Tx) { tx.DeletePort(h.w.View.PortByName(port).UUID) })
+	}
+	h.unplug(parent1)
+	h.converge()
+	h.plug(trunk1, parent1)
+	h.converge()
+	if got := h.dump(); strings.Contains(got, sub1) {
+		t.Errorf("a sub-port of a trunk that is gone:\n%s", got)
+	}
+}
+
+// What the server has bound for a VM that was plugged in anew since counts no more: sub-ports are bound again.
+func TestBoundForAnEarlierLife(t *testing.T) {
+	h := newHost(t)
+	h.trunk(trunk1, parent1, sub(trunk1, sub1, 101))
+	h.plug(trunk1, parent1)
+	h.resolve()
+	answer := func() extension.Call { // of which trunks there are; what is listed then
+		calls := h.x.Calls()
+		result, err := h.run(calls[0])
+		h.x.OnCall(calls[0].Key, result, err)
+		h.resolve()
+		if calls = h.x.Calls(); len(calls) != 1 || calls[0].Key != extension.Key(bindCall{bridgeName(trunk1)}) {
+			t.Fatalf("%v", calls)
+		}
+		return calls[0]
+	}
+	call := answer()
+	early, err := h.run(call)
+	h.unplug(parent1)
+	h.resolve()
+	h.plug(trunk1, parent1)
+	h.resolve()
+	answer()
+	h.x.OnCall(call.Key, early, err)
+	h.resolve()
+	if calls := h.x.Calls(); len(calls) != 1 || calls[0].Key != call.Key {
+		t.Errorf("the binding of an earlier life counts: %v", calls)
+	}
+	h.said()
+	h.converge()
+	h.expect("in the end", "trunk:update_subport_bindings a", "trunk:update_trunk_status 11111111 ACTIVE")
+}
+
 // A sub-port that the server cannot bind does not keep the others from being wired. The server knows of it, and is not told
 // that the trunk is fine.
 func TestRefused(t *testing.T) {

@@ -37,6 +37,7 @@ type memBroker struct {
 	durable   bool                // the virtual host has only durable queues: its default type is quorum
 	old       bool                // has no streams, and no quorum queues that expire
 	silent    bool                // confirms nothing and answers nothing
+	late      bool                // takes messages, and confirms none
 	away      bool                // nobody listens
 }
 
@@ -626,7 +627,7 @@ func (c *memConn) published(channel uint16, p *memPublish) {
 	} else if p.mandatory {
 		c.send(memMethod(channel, 60, 50, uint16(312), "NO_ROUTE", p.exchange, p.key), memContent(channel, p.memMessage))
 	}
-	if seq > 0 {
+	if seq > 0 && !b.late {
 		c.method(channel, 60, 80, seq, byte(0))
 	}
 }

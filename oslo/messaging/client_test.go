@@ -28,6 +28,40 @@ func testConfig(t testing.TB, url string) Config {
 	return Config{URL: u, Exchange: "neutron", Rabbit: DefaultRabbit(), Program: "neutron-openvswitch-agent", Host: "hv1"}
 }
 
+// TestDefaults: what is not set has a default, and whatever is set is as it is.
+func TestDefaults(t *testing.T) {
+	cfg := testConfig(t, "rabbit://h")
+	cfg.Exchange, cfg.Rabbit = "", Rabbit{}
+	if err := cfg.fill(); err != nil {
+		t.Fatal(err)
+	}
+	if cfg.Exchange != "openstack" || cfg.Rabbit != DefaultRabbit() || cfg.Timeout != time.Minute || cfg.MaxTimeout != 10*time.Minute || cfg.Instance != 1 || cfg.MaxInFlight != 1024 ||
+		cfg.MaxMessage != 128<<20 || cfg.MaxBacklog != 64<<20 || cfg.OnEvent == nil || cfg.Dial == nil || cfg.Rand == nil {
+		t.Errorf("%+v", cfg)
+	}
+	cfg.OnEvent(Unblocked{})
+	if x := cfg.Rand(); x < 0 || x >= 1 {
+		t.Error(x)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := cfg.Dial(ctx, "tcp", "127.0.0.1:1"); !errors.Is(err, context.Canceled) {
+		t.Errorf("dialing: %v", err)
+	}
+	set := testConfig(t, "rabbit://h")
+	set.Rabbit.RetryInterval, set.Timeout, set.MaxTimeout, set.Instance, set.MaxInFlight, set.MaxMessage, set.MaxBacklog = 1, 1, 1, 2, 1, 1, 1
+	if err := set.fill(); err != nil {
+		t.Fatal(err)
+	}
+	if set.Rabbit.RetryInterval != 1 || set.Timeout != 1 || set.MaxTimeout != 1 || set.Instance != 2 || set.MaxInFlight != 1 || set.MaxMessage != 1 || set.MaxBacklog != 1 || set.Exchange != "neutron" {
+		t.Errorf("%+v", set)
+	}
+	set.Rabbit.RetryInterval = 0
+	if err := set.fill(); err != nil || set.Rabbit.RetryInterval != time.Second {
+		t.Errorf("%s, %v", set.Rabbit.RetryInterval, err)
+	}
+}
+
 func TestOpenRefusesBadOptions(t *testing.T) {
 	for name, change := range map[string]func(*Config){
 		"mirrored and quorum":     func(c *Config) { c.Rabbit.HAQueues, c.Rabbit.QuorumQueue = true, true },
@@ -102,6 +136,13 @@ func TestLayout(t *testing.T) {
 			if l.replyQ != tt.reply || l.privateQ != tt.private {
 				t.Errorf("names %s, %s", l.replyQ, l.privateQ)
 			}
+			if l.consumeArgs() != nil {
+				t.Errorf("consumed with %v", l.consumeArgs())
+			}
+			l.rabbit.EnableCancelOnFailover = true
+			if got := l.consumeArgs(); got["x-cancel-on-ha-failover"] != true {
+				t.Errorf("consumed with %v", got)
+			}
 			if own.durable != tt.ownDurable || own.autoDelete || !cmp.Equal(own.args, tt.ownArgs) {
 				t.Errorf("own queue %+v", own)
 			}
@@ -157,6 +198,22 @@ func TestDelays(t *testing.T) {
 		}
 	})
 	half := func() float64 { return 1 }
+	for x, want := range map[float64]time.Duration{0: time.Second, 0.5: 3 * time.Second, 1: 5 * time.Second} {
+		if d := reconnectDelay(Rabbit{ReconnectDelay: 2 * time.Second, ReconnectSplay: 2 * time.Second}, func() float64 { return x }); d != want {
+			t.Errorf("by chance %v: %s, want %s", x, d, want)
+		}
+	}
+	for refusals, want := range map[int]time.Duration{1: 10 * time.Millisecond, 2: 20 * time.Millisecond, 10: 5120 * time.Millisecond, 11: 10240 * time.Millisecond, 12: 10240 * time.Millisecond, 99: 10240 * time.Millisecond} {
+		if d := refusalDelay(Rabbit{RetryInterval: 10 * time.Millisecond}, refusals, 1, half); d != want {
+			t.Errorf("after %d refusals %s, want %s", refusals, d, want)
+		}
+	}
+	if d := refusalDelay(r, 4, 2, half); d != 2*time.Second {
+		t.Errorf("after two rounds over two hosts %s", d)
+	}
+	if d := refusalDelay(r, 3, 2, half); d != retryDelay(r, 3, 2, half) {
+		t.Errorf("before the second host %s", d)
+	}
 	for failures, want := range map[int]time.Duration{1: time.Second, 2: 3 * time.Second, 3: 5 * time.Second, 99: 30 * time.Second} {
 		if d := retryDelay(r, failures, 1, half); d != want {
 			t.Errorf("after %d failures %s, want %s", failures, d, want)
@@ -223,6 +280,9 @@ func TestTimeoutsGrow(t *testing.T) {
 			if !errors.As(err, &te) || !errors.Is(err, ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) {
 				t.Fatalf("%v", err)
 			}
+			if !errors.Is(err, te.Last) {
+				t.Errorf("%v is not %v", err, te.Last)
+			}
 			if te.RetryAfter < 0 || te.RetryAfter > time.Minute || te.Last == nil {
 				t.Errorf("%+v", te)
 			}
@@ -270,7 +330,7 @@ func TestBrokerIsBack(t *testing.T) {
 				began := time.Now()
 				back := began.Add(7 * time.Minute)
 				var noticed atomic.Int64
-				c, _ := unreachable(t, func(cfg *Config) {
+				c, events := unreachable(t, func(cfg *Config) {
 					cfg.Dial = func(context.Context, string, string) (net.Conn, error) {
 						if time.Now().Before(back) {
 							return nil, test.away
@@ -279,7 +339,12 @@ func TestBrokerIsBack(t *testing.T) {
 						return nil, errors.New("enough")
 					}
 				})
-				time.Sleep(8 * time.Minute)
+				time.Sleep(7*time.Minute - time.Second)
+				// The pauses grow all the same: looking whether somebody listens is no attempt.
+				if n := len(events()); n < 30 || n > 80 {
+					t.Errorf("%d attempts in 7 minutes", n)
+				}
+				time.Sleep(time.Minute + time.Second)
 				if after := time.Duration(noticed.Load()); after == 0 || after > test.want {
 					t.Errorf("noticed after %v, wanted %v", after, test.want)
 				}

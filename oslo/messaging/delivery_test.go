@@ -56,6 +56,12 @@ func TestAcknowledgements(t *testing.T) {
 		if got := len(c.methods()); got != 8 {
 			t.Errorf("%d handled", got)
 		}
+		// What was rejected, or acknowledged by itself, is no hindrance for those after it.
+		for i := range 3 {
+			b.put(name, "t_fanout", "", nil, rawRequest(t, fmt.Sprintf("last%d", i), "m", "", ""))
+		}
+		time.Sleep(time.Second)
+		b.wantSaid(t, "basic.ack 3", 2)
 		c.close()
 	})
 	// A call is acknowledged before it is answered, and not with others.
@@ -106,6 +112,27 @@ func TestConcurrentHandlers(t *testing.T) {
 		if took := since(began); took != 500*time.Millisecond || most != 2 || running != 0 {
 			t.Errorf("%s, %d handlers at a time, %d left", took, most, running)
 		}
+	})
+	// One that is done is acknowledged alone: those before it may be in hand.
+	inMemory(t, func(t *testing.T, b *memBroker) {
+		c := b.client(t, "hv1", nil)
+		c.serve(Service{Topics: []string{"t"}, Concurrency: 2, Handler: func(_ context.Context, m *Message) (any, error) {
+			if m.Method == "slow" {
+				time.Sleep(time.Minute)
+			}
+			return nil, nil
+		}})
+		for _, method := range []string{"slow", "quick"} {
+			b.put(c.layout.privateQ, "t_fanout", "", nil, rawRequest(t, method, method, "", ""))
+		}
+		time.Sleep(time.Second)
+		b.wantSaid(t, "basic.ack 1", 1)
+		b.do(func() {
+			if n := len(b.queues[c.layout.privateQ].consumers[0].unacked); n != 1 {
+				t.Errorf("%d are not acknowledged", n)
+			}
+		})
+		c.close()
 	})
 	// Close does not wait longer than it is told.
 	inMemory(t, func(t *testing.T, b *memBroker) {

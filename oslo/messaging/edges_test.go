@@ -17,10 +17,18 @@ import (
 
 // TestWhichHost: in turn, from a random first one on, or by chance each time.
 func TestWhichHost(t *testing.T) {
-	for strategy, want := range map[string][]string{"round-robin": {"b2:5672", "b1:5672", "b2:5672", "b1:5672"}, "shuffle": {"b2:5672", "b2:5672", "b2:5672", "b2:5672"}} {
+	for _, tt := range []struct {
+		strategy string
+		random   float64
+		want     []string
+	}{
+		{"round-robin", 0, []string{"b2:5672", "b1:5672", "b2:5672", "b1:5672"}}, {"shuffle", 0, []string{"b2:5672", "b2:5672", "b2:5672", "b2:5672"}},
+		{"round-robin", 0.9, []string{"b1:5672", "b2:5672", "b1:5672", "b2:5672"}}, {"shuffle", 0.9, []string{"b2:5672", "b2:5672", "b2:5672", "b2:5672"}},
+	} {
+		strategy, want := tt.strategy, tt.want
 		synctest.Test(t, func(t *testing.T) {
 			c, events := unreachable(t, func(cfg *Config) {
-				cfg.Rabbit.FailoverStrategy, cfg.Rand = strategy, func() float64 { return 0 }
+				cfg.Rabbit.FailoverStrategy, cfg.Rand = strategy, func() float64 { return tt.random }
 			})
 			time.Sleep(10 * time.Minute)
 			var tried []string
@@ -204,10 +212,17 @@ func TestOpenBracket(t *testing.T) {
 func TestEnvelopesOfOthers(t *testing.T) {
 	for text, want := range map[string]bool{
 		`{"oslo.version":"2.0","oslo.message":"{\"method\":\"m\"}"}`: true, `{"oslo.version":"3.0","oslo.message":"{}"}`: false, `{"oslo.version":2,"oslo.message":"{}"}`: false,
+		`{"oslo.message":"{\"method\":\"m\"}","oslo.version":"2.0"}`: true, `{"oslo.message":"{}","oslo.version":"3.0"}`: false, `{"oslo.message":3,"oslo.version":"2.0"}`: false,
+		`{"oslo.version":"2.0","oslo.message":"{}"} x`: false, `{"method":"m"}`: true, `{"method":"m"} x`: false, `[]`: false, `{"method":5}`: false, `{"version":5}`: false, `{"namespace":5}`: false,
+		`{"_unique_id":5}`: false, `{"_msg_id":5}`: false, `{"_reply_q":5}`: false, `{"oslo.version":"2.0","x":}`: false,
 		`{"oslo.version":"2.0","oslo.message":"{"}`: false, `{"oslo.version":"2.0","oslo.message":3}`: false, `{"oslo.version":"2.1","oslo.message":"{}"}`: false,
 	} {
-		if _, err := decodeMessage([]byte(text)); (err == nil) != want {
+		w, err := decodeMessage([]byte(text))
+		if (err == nil) != want {
 			t.Errorf("%s: %v", text, err)
+		}
+		if err == nil && w.method != "m" {
+			t.Errorf("%s: method %q", text, w.method)
 		}
 	}
 	for _, text := range []string{`"x"`, `7`, `{`, `"{\"class\":"`} {

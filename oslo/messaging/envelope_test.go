@@ -4,6 +4,7 @@ package messaging
 
 import (
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -54,6 +55,12 @@ func TestRequest(t *testing.T) {
 	}
 	if d := cmp.Diff(want, openEnvelope(t, body)); d != "" {
 		t.Errorf("call: -want +got\n%s", d)
+	}
+	if body, err = request(Target{}, "m", map[string]string{"a": "<&>"}, nil, "uid", "", ""); err != nil || !strings.Contains(string(body), "<&>") {
+		t.Errorf("%s, %v", body, err)
+	}
+	if _, err := request(Target{}, "m", nil, map[string]any{"f": func() {}}, "", "", ""); err == nil {
+		t.Error("a context that does not encode is accepted")
 	}
 	if _, err := request(Target{}, "m", map[string]any{"f": func() {}}, nil, "", "", ""); err == nil {
 		t.Error("arguments that do not encode are accepted")
@@ -155,6 +162,21 @@ func TestCompression(t *testing.T) {
 	}
 	if _, err := decompress(small, headerGzip, 100); err == nil {
 		t.Error("more than the limit is accepted")
+	}
+	var zipped bytes.Buffer // what calls itself gzip may be so
+	z := gzip.NewWriter(&zipped)
+	_, _ = z.Write(body)
+	_ = z.Close()
+	for _, kind := range []string{headerGzip, "gzip"} {
+		if back, err := decompress(zipped.Bytes(), kind, int64(len(body))); err != nil || !bytes.Equal(back, body) {
+			t.Errorf("%s: %d bytes back, %v", kind, len(back), err)
+		}
+		if _, err := decompress(zipped.Bytes(), kind, int64(len(body)-1)); err == nil {
+			t.Errorf("%s: one byte more than the limit is accepted", kind)
+		}
+		if _, err := decompress(zipped.Bytes()[:20], kind, 1<<20); err == nil {
+			t.Errorf("%s: half of it is accepted", kind)
+		}
 	}
 	if _, err := decompress(small, "x", 100); err == nil {
 		t.Error("an unknown kind is accepted")

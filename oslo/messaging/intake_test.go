@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"slices"
 	"testing"
 	"testing/iotest"
 
@@ -141,6 +142,14 @@ func TestIntakeCountsWhatWaits(t *testing.T) {
 	if !in.accept(key(3), 100) {
 		t.Errorf("%d bytes are held after all was released", in.held["1"])
 	}
+	in.release("1", 100)
+	in.admit("1", 5000)
+	if in.accept(key(5), 10_000) || in.held["1"] != tailKept { // only the end of it is kept
+		t.Errorf("%d bytes are held of what was refused", in.held["1"])
+	}
+	if in.accept(key(6), 5000-tailKept+1) || in.accept(deliveryKey{"2", 7}, 1) {
+		t.Error("5001 bytes of 5000 are accepted, or some of nobody")
+	}
 	in.leave("1")
 	if in.accept(key(4), 1) {
 		t.Error("a consumer that has ended accepts messages")
@@ -148,6 +157,63 @@ func TestIntakeCountsWhatWaits(t *testing.T) {
 	in.release("1", 100)
 	if len(in.held)+len(in.limit) > 0 {
 		t.Errorf("left of a consumer that has ended: %v %v", in.held, in.limit)
+	}
+}
+
+// TestFramesThatAreNoDelivery: only the body of a delivery can be refused, on the channel of that delivery.
+func TestFramesThatAreNoDelivery(t *testing.T) {
+	const limit = 10
+	large := bytes.Repeat([]byte("x"), 100)
+	returned := frame(frameMethod, 1, []byte{0, classBasic, 0, 50, 0, 0})
+	short := frame(frameHeader, 1, bytes.Repeat([]byte{0xff}, headerStart-1))
+	bare := frame(frameMethod, 1, binary.BigEndian.AppendUint64([]byte{0, classBasic, 0, basicDeliver, 1, '1'}, 9)) // ends with the number
+	cut := frame(frameMethod, 1, []byte{0, classBasic, 0, basicDeliver, 1, '1', 0, 0})
+	refusedLarge := slices.Concat(headerFrame(1, len(large), ""), frame(frameBody, 1, large))
+	for name, c := range map[string]struct {
+		stream  [][]byte
+		want    []byte // nil: all of it, unchanged
+		refused int
+	}{
+		"a message that came back":          {[][]byte{deliverFrame(1, "1", 1), headerFrame(1, 3, ""), frame(frameBody, 1, []byte("abc")), returned, refusedLarge}, nil, 0},
+		"one that came back first":          {[][]byte{returned, refusedLarge}, nil, 0},
+		"on a channel that has nothing":     {[][]byte{refusedLarge}, nil, 0},
+		"a header that is too short":        {[][]byte{deliverFrame(1, "1", 1), short, frame(frameBody, 1, large)}, nil, 0},
+		"a delivery that is too short":      {[][]byte{cut, refusedLarge}, nil, 0},
+		"a method of four bytes":            {[][]byte{frame(frameMethod, 1, []byte{0, classBasic, 0, basicDeliver}), refusedLarge}, nil, 0},
+		"a class that is not basic":         {[][]byte{frame(frameMethod, 1, append([]byte{0, 50, 0, basicDeliver, 1, '1'}, make([]byte, 8)...)), refusedLarge}, nil, 0},
+		"channels that end in the same":     {[][]byte{deliverFrame(257, "1", 1), deliverFrame(1, "big", 1), headerFrame(257, 100, ""), frame(frameBody, 257, large), refusedLarge}, slices.Concat(deliverFrame(257, "1", 1), deliverFrame(1, "big", 1), headerFrame(257, 100, ""), frame(frameBody, 257, large), refusedLarge), 1},
+		"a delivery that has nothing else":  {[][]byte{bare, refusedLarge}, slices.Concat(bare, refusedLarge), 1},
+		"an empty body of one that is gone": {[][]byte{deliverFrame(1, "gone", 1), headerFrame(1, 0, ""), deliverFrame(1, "big", 2), refusedLarge}, nil, 0},
+	} {
+		in := newIntake()
+		in.admit("1", limit)
+		in.admit("big", 1000)
+		stream := bytes.Join(c.stream, nil)
+		want := stream
+		if c.want != nil {
+			want = c.want
+		}
+		if got := passed(t, in, bytes.NewReader(stream)); !bytes.Equal(got, want) || len(in.refused) != c.refused {
+			t.Errorf("%s: %d bytes passed of %d, refused %v", name, len(got), len(want), in.refused)
+		}
+	}
+	// A stream that breaks off anywhere ends with the reason.
+	broken := errors.New("broken")
+	stream := slices.Concat(deliverFrame(1, "1", 1), headerFrame(1, len(large), "props"), frame(frameBody, 1, large[:50]), frame(frameBody, 1, large[50:]), frame(8, 0, nil))
+	for n := range len(stream) {
+		in := newIntake()
+		in.admit("1", limit)
+		r := io.MultiReader(bytes.NewReader(stream[:n]), iotest.ErrReader(broken))
+		if _, err := io.ReadAll(newFrames(bufio.NewReaderSize(r, readAhead), in)); !errors.Is(err, broken) {
+			t.Fatalf("after %d bytes: %v", n, err)
+		}
+	}
+	// More than there can be.
+	in := newIntake()
+	in.admit("1", limit)
+	huge := frame(frameHeader, 1, []byte{0, classBasic, 0, 0, 0xff, 0, 0, 0, 0, 0, 0, 0})
+	if _, err := io.ReadAll(newFrames(bufio.NewReaderSize(bytes.NewReader(slices.Concat(deliverFrame(1, "1", 1), huge)), readAhead), in)); err == nil {
+		t.Error("a body of 2^64 bytes is waited for")
 	}
 }
 
@@ -159,6 +225,7 @@ func TestAnswers(t *testing.T) {
 	}
 	for tail, want := range map[string]string{
 		string(body): id, `{\"_msg_id\": \"` + id + `\", \"_unique_id\": \"` + newID() + `\"}"}`: id,
+		`_msg_id/` + id + `:`: id, "_msg_id`" + id + "g": id, `_msg_id@` + id + `G`: id, `_msg_id:` + id[1:]: "",
 		"": "", "_msg_id": "", `_msg_id: "12"`: "", `_msg_id` + id + "0": "",
 	} {
 		if got := answers([]byte(tail)); got != want {

@@ -140,16 +140,22 @@ func TestMoreURLs(t *testing.T) {
 func TestIdentifiers(t *testing.T) {
 	form := regexp.MustCompile(`^[0-9a-f]{12}4[0-9a-f]{3}[89ab][0-9a-f]{15}$`)
 	seen := map[byte]bool{}
+	alike := [2]int{}
 	for range 200 {
 		id := newID()
+		for i, at := range []int{13, 17} { // beside the digits that are not chance
+			if id[at] == id[at-2] {
+				alike[i]++
+			}
+		}
 		if !form.MatchString(id) {
 			t.Fatal(id)
 		}
 		seen[id[16]] = true
 		seen[id[13]] = true
 	}
-	if len(seen) < 16 {
-		t.Errorf("digits that are chance are not: %v", seen)
+	if len(seen) < 16 || alike[0] > 100 || alike[1] > 100 {
+		t.Errorf("digits that are chance are not: %v, %v like the one before", seen, alike)
 	}
 	if got := dashed("0123456789abcdef0123456789abcdef"); got != "01234567-89ab-cdef-0123-456789abcdef" {
 		t.Error(got)

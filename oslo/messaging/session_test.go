@@ -312,6 +312,9 @@ func TestLostConnection(t *testing.T) {
 		c.serve(Service{Topics: []string{"t"}})
 		b.cut()
 		c.wantEvents("Connected", "Disconnected")
+		if c.trouble() == nil {
+			t.Error("there is no connection, and no reason")
+		}
 		if err := c.Call(context.Background(), Target{Topic: "t", Server: "nobody"}, "m", nil, nil); err == nil {
 			t.Error("nobody answers")
 		} else if !errors.Is(err, ErrTimeout) {
@@ -326,6 +329,9 @@ func TestLostConnection(t *testing.T) {
 		}
 		if took := since(began); took != time.Second {
 			t.Errorf("connected again after %s", took)
+		}
+		if settle(); c.trouble() != nil {
+			t.Errorf("connected again, and yet %v", c.trouble())
 		}
 		b.wantSaid(t, "queue.passive", 1) // the private queue; replies need no look
 		b.wantSaid(t, "queue.declare", 2)
