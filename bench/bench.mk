@@ -19,3 +19,9 @@ bench-hybrid: build ## what one rule, one member and a start cost with 10, 100 a
 .PHONY: bench-peers
 bench-peers: build ## filtered ports beside the Python agent and Debian's ovn-controller, in one run, as one table (root)
 	@$(GO) test -count 1 -timeout 60m -tags bench -run TestPeers $(TESTFLAGS) -v ./bench/
+
+.PHONY: bench-before
+bench-before: build ## this Patchbay beside that of the commit BEFORE=90d824e, in turns in one run: a start, one member, a restart, as one table (root)
+	@test -n "$(BEFORE)" || { echo "BEFORE= names a commit" >&2; exit 2; }
+	@d=$$(mktemp -d) && trap 'rm -rf $$d' EXIT && git archive $(BEFORE) | tar -x -C $$d && (cd $$d && $(GO) build -trimpath -ldflags '-s -w' -o $$d/patchbay ./cmd/patchbay) && \
+		PATCHBAY_BENCH_BEFORE=$$d/patchbay $(GO) test -count 1 -timeout 60m -tags bench -run TestBefore $(TESTFLAGS) -v ./bench/

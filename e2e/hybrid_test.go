@@ -321,6 +321,25 @@ func TestHybridDrivers(t *testing.T) {
 		}
 		x.step(t, "firewall_driver = openvswitch, from "+backend, x.toFlows)
 	}
+	x.step(t, "firewall_driver = iptables_hybrid, nft", x.toRules)
+	x.step(t, "tables of filters are emptied", x.emptied)
+}
+
+// emptied waits until flows that filtered are gone. The switch's datapath has to have forgotten them first.
+func (x *hybrid) emptied(t *testing.T) {
+	x.during(t, lossless, func() {
+		for _, h := range x.l.Hosts() {
+			var left string
+			if !x.eventually(settled, func() bool {
+				out, err := h.Switch().Ofctl(x.ctx, "dump-flows", "br-int", "table=71")
+				left = out
+				return err == nil && !strings.Contains(out, "cookie=")
+			}) {
+				t.Errorf("%s has flows of filters:\n%s", h.Name(), left)
+			}
+		}
+		x.wait(second)
+	}, x.all()...)
 }
 
 // manyPairs are VMs beside near and far and those of the other network, 40 in all.

@@ -94,7 +94,10 @@ func (n *Names) Learn(v *ovsdb.View) {
 	}
 	// A dead port has the VLAN of before written down. Its network may have another since, and its VLAN another network.
 	for tag, networks := range left {
-		if networks = slices.DeleteFunc(networks, func(name string) bool { return live[name] }); vlans[tag] == nil && n.vlans[tag] == "" && len(networks) > 0 {
+		networks = slices.DeleteFunc(networks, func(name string) bool { return live[name] })
+		past, known := strings.CutPrefix(n.vlans[tag], "old-")
+		free := n.vlans[tag] == "" || known && slices.Contains(networks, past) // it is not of the past
+		if vlans[tag] == nil && free && len(networks) > 0 {
 			vlans[tag] = networks
 		}
 	}

@@ -74,6 +74,22 @@ func TestLocalVLANsAreToldApart(t *testing.T) {
 	}
 }
 
+// TestADeadPortsVLANIsNotOfThePast: a VLAN that had a name at the last checkpoint keeps it while a dead port has it written down, unless its network has another.
+func TestADeadPortsVLANIsNotOfThePast(t *testing.T) {
+	for past, want := range map[string]string{"old-N1/201": "N1/201", "old-N2/7": "old-N2/7"} {
+		db, tag := NewDatabase(), deadVLAN
+		db.SetPort("br-int", "tap-A", func(port *ovsdb.Port, _ *ovsdb.Interface) {
+			port.Tag, port.OtherConfig = &tag, map[string]string{"net_uuid": "N1", "segmentation_id": "201", "tag": "3"}
+		})
+		n := NewNames()
+		n.VLAN(3, past)
+		n.Learn(db.View())
+		if got := n.vlan(3); got != want {
+			t.Errorf("%s is called %s, want %s", past, got, want)
+		}
+	}
+}
+
 func vlanField(t *testing.T, tag string) string {
 	t.Helper()
 	n, err := strconv.Atoi(tag)

@@ -66,7 +66,7 @@ func TestTunnelEndpointIsAwaited(t *testing.T) {
 
 // What the configuration asks for and is not so is in the status, and keeps nobody from starting.
 func TestUnmetIsInTheStatus(t *testing.T) {
-	o := optionsOf(t, "[agent]\nextensions = qos,taas\n[patchbay]\nunknown_extensions = ignore\n")
+	o := optionsOf(t, "[agent]\nextensions = qos,sfc\n[patchbay]\nunknown_extensions = ignore\n")
 	dir := t.TempDir()
 	if err := os.WriteFile(dir+"/file", nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -80,7 +80,7 @@ func TestUnmetIsInTheStatus(t *testing.T) {
 	}
 	var out bytes.Buffer
 	writeStatus(&out, &s, noon)
-	if want := "  ! [agent] extensions names taas, which Patchbay does not have: the agent runs without it\n"; !strings.Contains(out.String(), want) {
+	if want := "  ! [agent] extensions names sfc, which Patchbay does not have: the agent runs without it\n"; !strings.Contains(out.String(), want) {
 		t.Errorf("%s lacks %q", out.String(), want)
 	}
 }

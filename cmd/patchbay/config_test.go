@@ -47,7 +47,7 @@ core_plugin = ml2
 [ovs]
 locl_ip = 192.0.2.1
 [agent]
-extensions = taas
+extensions = sfc
 root_helper = sudo
 `)
 	out, status := check(t, append(args, "--changed", "--debug")...)
@@ -56,7 +56,7 @@ root_helper = sudo
 
 1 error: the agent would not start:
   FILE:8
-    [agent] extensions names taas, an extension that Patchbay does not know; set [patchbay] unknown_extensions = ignore to go on without it.
+    [agent] extensions names sfc, an extension that Patchbay does not know; set [patchbay] unknown_extensions = ignore to go on without it.
 
 2 warnings: look at this too:
   [securitygroup] firewall_driver is noop: nothing filters the ports of this host, although enable_security_group is true.
@@ -68,7 +68,7 @@ host = compute-1                                      # FILE:2
 transport_url = rabbit://neutron:***@broker:5672/     # FILE:3
 debug = true                                          # command line --debug
 [agent]
-extensions = taas                                 # FILE:8
+extensions = sfc                                  # FILE:8
 root_helper = sudo                                    # FILE:9
 
 1 error, 2 warnings (and 2 notes, shown with --verbose)
@@ -101,7 +101,7 @@ func TestConfigCheckStatus(t *testing.T) {
 		{"notes and strict", fine + "[agent]\nroot_helper = x\n[database]\nconnection = x\n", []string{"--strict"}, 0},
 		{"error", fine + "[ovs]\nlocal_ip = x\n", nil, 1},
 		{"error and strict", fine + "[ovs]\nlocal_ip = x\nlocl_ip = x\n", []string{"--strict", "--json"}, 1},
-		{"unsupported", fine + "[agent]\nextensions = taas\n", nil, 1},
+		{"unsupported", fine + "[agent]\nextensions = sfc\n", nil, 1},
 		{"bad transport_url", fine + "[DEFAULT]\ntransport_url = amqp://h\n", nil, 1},
 		{"bad query", fine + "[DEFAULT]\ntransport_url = rabbit://h/?sll=1\n", nil, 1},
 		{"good query", fine + "[DEFAULT]\ntransport_url = rabbit://h/?ssl=1\n", nil, 0},

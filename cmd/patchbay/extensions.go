@@ -14,6 +14,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/grouplog"
 	"github.com/patchbay-sdn/patchbay/internal/localip"
 	"github.com/patchbay-sdn/patchbay/internal/metadata"
+	"github.com/patchbay-sdn/patchbay/internal/mirror"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/options"
 	"github.com/patchbay-sdn/patchbay/internal/qos"
@@ -60,6 +61,8 @@ func extensionsOf(o *options.Options) []madeExtension {
 		case "dns_forwarder":
 			c := dnsConfig(o)
 			out = append(out, madeExtension{Name: name, DNS: &c})
+		case "taas":
+			out = append(out, madeExtension{Name: name})
 		case "local_ip":
 			out = append(out, madeExtension{Name: name, Static: o.LocalIP.StaticNAT})
 		}
@@ -101,6 +104,8 @@ func makers(list []madeExtension) ([]extension.New, error) {
 				return nil, errors.New("the extension dns_forwarder has no configuration")
 			}
 			out = append(out, dnsforward.New(*e.DNS))
+		case "taas":
+			out = append(out, mirror.New)
 		case "local_ip":
 			out = append(out, localip.New(e.Static))
 		default:

@@ -234,6 +234,50 @@ func (idle) Resolve([]world.Object) []world.Object { return nil }
 
 func (idle) Compile(world.Object, *pipeline.Want) {}
 
+// shy is an extension that panics once when it is asked what it misses.
+type shy struct {
+	idle
+	panics bool
+	worked int // out everything
+}
+
+func (*shy) Name() string { return "shy" }
+
+func (s *shy) Resolve([]world.Object) []world.Object { s.worked++; return nil }
+
+func (s *shy) Missing() []extension.Item {
+	if s.panics {
+		s.panics = false
+		panic("injected")
+	}
+	return nil
+}
+
+func (*shy) OnPulled(neutron.Kind, []string, []neutron.Primitive) error { return nil }
+
+// Status asks extensions, too. One that fails then is tried again soon, though nothing else happens.
+func TestAnAnswerThatLeavesSomethingToDo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := &shy{}
+		r := start(t, func(cfg *Config, _ *fakeBroker) {
+			cfg.ReportInterval = 0
+			cfg.Extensions = []extension.New{func(*world.World) extension.Extension { return x }}
+		})
+		r.sw.changes <- fake.Connected()
+		wait(time.Hour)
+		x.panics = true
+		before := x.worked
+		if s, err := r.agent.Status(t.Context()); err != nil || !has(s.Reasons, "extension shy has failed") {
+			t.Errorf("%q, %v", s.Reasons, err)
+		}
+		wait(time.Second)
+		if x.worked == before {
+			t.Error("it is not tried again")
+		}
+		_ = r.stop()
+	})
+}
+
 // patient is an extension that waits for a time.
 type patient struct {
 	idle

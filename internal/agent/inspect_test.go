@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -56,6 +57,9 @@ func TestStatusSaysWhatIsMissing(t *testing.T) {
 			if !has(s.Reasons, reason) {
 				t.Errorf("no word about %q in %q", reason, s.Reasons)
 			}
+		}
+		if s.Totals.Steps == 0 || s.PID != os.Getpid() {
+			t.Errorf("%d turns of process %d", s.Totals.Steps, s.PID)
 		}
 		if s.Ports["wired"] != 2 || s.Ports["waiting"] != 1 || s.Pending.Flows == 0 || s.Pending.Items != 1 || len(s.Bridges) != 1 {
 			t.Errorf("status %+v", s)

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/patchbay-sdn/patchbay/internal/inspect"
 	"github.com/patchbay-sdn/patchbay/internal/world"
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
@@ -164,5 +165,52 @@ func TestPushbox(t *testing.T) {
 	}
 	if p.next() != nil || p.len() != 0 {
 		t.Error("not empty")
+	}
+}
+
+// TestDropsAreCounted: what is told is one of those that were too large, else the last; a reply is none that everything is checked for.
+func TestDropsAreCounted(t *testing.T) {
+	small := func(key string) messaging.Dropped {
+		return messaging.Dropped{Exchange: "x", RoutingKey: key, Err: errors.New("unreadable")}
+	}
+	large := func(exchange, key string) messaging.Dropped {
+		return messaging.Dropped{Exchange: exchange, RoutingKey: key, Err: &messaging.TooLargeError{Size: 2, Limit: 1}}
+	}
+	for name, c := range map[string]struct {
+		all    []messaging.Dropped
+		large  int
+		latest string
+	}{
+		"none":                   {},
+		"unreadable ones":        {[]messaging.Dropped{small("a"), small("b")}, 0, "b"},
+		"a large one before":     {[]messaging.Dropped{large("x", "a"), small("b")}, 1, "a"},
+		"a large one after":      {[]messaging.Dropped{small("a"), large("x", "b"), large("x", "c"), small("d")}, 2, "c"},
+		"a large reply":          {[]messaging.Dropped{small("a"), large("", "b")}, 0, "b"},
+		"a small one after that": {[]messaging.Dropped{large("", "a"), small("b")}, 0, "b"},
+	} {
+		var d drops
+		for i, m := range c.all {
+			if tell := d.put(m); tell != (i == 0) {
+				t.Errorf("%s: the loop is told of message %d: %v", name, i, tell)
+			}
+		}
+		if got := d.take(); got.Count != len(c.all) || got.Large != c.large || got.Latest.RoutingKey != c.latest {
+			t.Errorf("%s: %+v", name, got)
+		}
+		if got := d.take(); got.Count != 0 {
+			t.Errorf("%s: counted twice: %+v", name, got)
+		}
+	}
+}
+
+// TestTurnsAreCounted: how many, how long all of them took, and the longest.
+func TestTurnsAreCounted(t *testing.T) {
+	var all turns
+	var got inspect.Totals
+	for _, d := range []time.Duration{time.Second, 3 * time.Second, 2 * time.Second} {
+		all.took(d)
+	}
+	if all.add(&got); got.Steps != 3 || got.BusySeconds != 6 || got.LongestSeconds != 3 {
+		t.Errorf("%+v", got)
 	}
 }

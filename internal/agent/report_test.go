@@ -104,3 +104,12 @@ resource_provider_inventory_defaults = allocation_ratio:1.5,min_unit:2
 		}
 	}
 }
+
+// The server's readers iterate over lists: one that nobody has set is empty, not null.
+func TestListsOfTheReport(t *testing.T) {
+	for _, o := range []*options.Options{{}, load(t, "")} {
+		if c := configurations(o, "vm"); c.TunnelTypes == nil || c.Extensions == nil || len(c.TunnelTypes)+len(c.Extensions) > 0 {
+			t.Errorf("tunnel types %#v, extensions %#v", c.TunnelTypes, c.Extensions)
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
@@ -43,6 +44,30 @@ func TestEarlierSnapshots(t *testing.T) {
 				t.Errorf("tunnels %v", got)
 			}
 		})
+	}
+}
+
+// TestSnapshotsThatCannotBeRead are told of, and nothing is remembered. At the first start there is none, and nothing to tell.
+func TestSnapshotsThatCannotBeRead(t *testing.T) {
+	dir := t.TempDir()
+	bad, none := filepath.Join(dir, "bad"), filepath.Join(dir, "made", "none")
+	if err := os.WriteFile(bad, []byte("nonsense"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	logger := slog.New(slog.NewTextHandler(&log, nil))
+	if got := recall(none, nil, logger); got != nil || log.Len() > 0 {
+		t.Errorf("%+v: %s", got, &log)
+	}
+	if _, err := os.Stat(filepath.Dir(none)); err != nil {
+		t.Error(err)
+	}
+	if got := recall(bad, nil, logger); got != nil || !strings.Contains(log.String(), "snapshot not usable, starting without it") {
+		t.Errorf("%+v: %s", got, &log)
+	}
+	m := &world.Memory{}
+	if got := recall("", m, logger); got == nil || got.Memory != m || !got.Written.IsZero() || recall("", nil, logger) != nil {
+		t.Errorf("%+v", got)
 	}
 }
 

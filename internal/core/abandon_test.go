@@ -14,6 +14,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/effect"
 	"github.com/patchbay-sdn/patchbay/internal/fake"
 	"github.com/patchbay-sdn/patchbay/internal/gate"
+	"github.com/patchbay-sdn/patchbay/internal/iptables"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/pace"
@@ -94,6 +95,36 @@ func TestAbandonedEvents(t *testing.T) {
 	a.abandon(effect.ConnectionsReleased{})
 	if got := lists(); len(got) == 0 {
 		t.Error("a release that was given up runs on")
+	}
+	// Rules of iptables are read again, after a pause.
+	a.cfg.Rules, a.cfg.World.Hybrid = &iptables.Config{}, true
+	a.rules = newRules(a.room)
+	obeyed(a)
+	job := func(at time.Time) (started bool) {
+		a.turn.begin(at)
+		a.rules.startJob(a.dataplane, func() bool { return true })
+		_, started = slices.Concat(a.turn.take().Do, []effect.Effect{nil})[0].(effect.ReadRules)
+		return started
+	}
+	if busy, _ := a.rules.blocking(); !busy {
+		t.Error("rules that nobody has read are as wanted")
+	}
+	for _, e := range []effect.Event{effect.RulesRead{}, effect.RulesApplied{}, effect.ConnectionsEnded{}} {
+		at := a.now().Add(time.Minute)
+		if !job(at) || job(at) {
+			t.Error("rules are not read, or twice")
+		}
+		if busy, faults := a.rules.blocking(); !busy || len(faults) != 0 {
+			t.Errorf("busy %v, faults %q", busy, faults)
+		}
+		a.abandon(e)
+		if job(at) {
+			t.Errorf("%T: tried again at once", e)
+		}
+	}
+	a.rules.ended(effect.RulesRead{Err: errors.New("no iptables")})
+	if _, faults := a.rules.blocking(); !hasPart(faults, "no iptables") {
+		t.Errorf("faults %q", faults)
 	}
 	c, k := &a.extensions, effect.CallKey{Key: greet{}}
 	c.running[k] = true

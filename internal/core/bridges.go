@@ -161,7 +161,7 @@ func (b *bridges) prune(all bool) {
 	if all {
 		b.world.Confirmed()
 		var out dataplane.Outcome
-		out, more = b.dataplane.Prune()
+		out, more = b.dataplane.Prune(now)
 		b.act(out)
 	}
 	if b.dataplane.PruneMeters(now) || more {

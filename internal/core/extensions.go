@@ -152,6 +152,22 @@ func (x *extensions) startCalls(now time.Time) {
 	}
 }
 
+// awaited counts the calls on their way without which the agent is not in sync.
+func (x *extensions) awaited() int {
+	n := len(x.running)
+	if n == 0 {
+		return 0
+	}
+	for i, ext := range x.Set {
+		for _, call := range ext.Calls() {
+			if _, on := x.running[effect.CallKey{Extension: i, Key: call.Key}]; on && call.Background {
+				n--
+			}
+		}
+	}
+	return n
+}
+
 // callDone takes the outcome of a call, and returns whether it counts. Whether it has to be made again the extension says by listing it.
 func (x *extensions) callDone(e effect.Called) bool {
 	counts := x.running[e.CallKey]

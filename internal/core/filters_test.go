@@ -3,6 +3,7 @@
 package core
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
@@ -173,5 +174,18 @@ func TestWhatIsFoundOnTheBridge(t *testing.T) {
 	got = append(got, conjunctionIDs(entry("table=72,priority=73,conj_id=43,ip,actions=resubmit(,73)"))...)
 	if !slices.Equal(got, []uint32{18, 27, 43}) {
 		t.Errorf("conjunction ids %v", got)
+	}
+	// An id that another agent's flows bear is given up; one that our own bear stays.
+	a := obeying(t, nil)
+	c := world.Conjunction{Group: "g0", Remote: "m0", Direction: world.Ingress, IPVersion: 4}
+	id := a.world.Members.ConjunctionID(c)
+	bears := func(cookie uint64) openflow.Entry {
+		return entry(fmt.Sprintf("table=72,priority=73,cookie=%#x,conj_id=%d,ip,actions=resubmit(,73)", cookie, id))
+	}
+	if a.bridges.adopt([]openflow.Entry{bears(pipeline.Cookie)}); id == 0 || a.world.Members.ConjunctionID(c) != id {
+		t.Errorf("id %d, and %d beside a flow of ours that bears it", id, a.world.Members.ConjunctionID(c))
+	}
+	if a.bridges.adopt([]openflow.Entry{bears(7)}); a.world.Members.ConjunctionID(c) == id {
+		t.Error("the id stays beside a flow of another agent that bears it")
 	}
 }

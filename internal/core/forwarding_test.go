@@ -83,3 +83,109 @@ func TestForwardingTables(t *testing.T) {
 	got, _ = step(wake.Add(time.Hour), effect.WatchdogDue{})
 	expect("later", got, watch, read)
 }
+
+// forwarder is an extension whose jobs a test says.
+type forwarder struct {
+	idle
+	job  forwarding.Job
+	due  bool
+	told []forwarding.Outcome
+}
+
+func (*forwarder) Name() string                                     { return "forwarder" }
+func (*forwarder) Devices() []string                                { return []string{"ens1"} }
+func (f *forwarder) Forwarding(func() bool) (forwarding.Job, bool)  { return f.job, f.due }
+func (f *forwarder) OnForwarding(o forwarding.Outcome, _ time.Time) { f.told = append(f.told, o) }
+
+// TestChangesOfForwardingTables: a change is made once, its outcome is worth writing down, and what became of one that was lost is found out after a pause.
+func TestChangesOfForwardingTables(t *testing.T) {
+	f, now := &forwarder{}, time.Unix(1000, 0)
+	a := New(Config{
+		Log: slog.New(slog.DiscardHandler), Recorder: &Recorder{},
+		Extensions: []extension.New{func(*world.World) extension.Extension { return &greeter{} }, func(*world.World) extension.Extension { return f }},
+	}, nil, now)
+	a.memory.stale = false
+	x := &a.extensions
+	open := func() bool { return true }
+	var wake time.Time
+	keeps := func(what string, want ...string) {
+		t.Helper()
+		a.turn.begin(now)
+		x.keepTables(open)
+		all := a.turn.take()
+		wake = all.Wake
+		var got []string
+		for _, e := range all.Do {
+			got = append(got, e.String())
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", what, got, want)
+		}
+	}
+	blocks := func(what string, wantBusy bool, wantFaults ...string) {
+		t.Helper()
+		if busy, faults := x.tablesBlocking(open); busy != wantBusy || !slices.Equal(faults, wantFaults) {
+			t.Errorf("%s: busy %v, faults %q", what, busy, faults)
+		}
+	}
+	keeps("at first", effect.WatchDevices{Extension: 1, Devices: []string{"ens1"}}.String())
+	blocks("nothing is due", false)
+	changes := forwarding.Changes{Add: make([]forwarding.Entry, 2)}
+	change := effect.ChangeForwarding{Extension: 1, Changes: changes}.String()
+	f.job, f.due = forwarding.Job{Change: changes}, true
+	blocks("a change is due", true)
+	keeps("a change", change)
+	keeps("on its way")
+	f.due = false
+	blocks("on its way", true)
+	f.due = true
+	a.event(effect.ForwardingChanged{Extension: 1, Changes: changes, Err: errors.New("no such device")})
+	blocks("it failed", false, "extension forwarder: no such device")
+	if len(f.told) != 1 || f.told[0].Err == nil || len(f.told[0].Changed.Add) != 2 || !a.memory.stale {
+		t.Errorf("told %+v, worth writing down %v", f.told, a.memory.stale)
+	}
+	if keeps("it failed a moment ago"); !wake.After(now) {
+		t.Errorf("tried again at %v", wake)
+	}
+	now = wake
+	keeps("after a pause", change)
+	a.event(effect.ForwardingChanged{Extension: 1, Changes: changes})
+	f.due, f.told = false, nil
+	keeps("done")
+	if blocks("done", false); len(x.tables.retries)+len(x.tables.failed) != 0 {
+		t.Errorf("%v, %v", x.tables.retries, x.tables.failed)
+	}
+	// What was read, and could not be taken.
+	for _, lost := range []effect.Event{effect.ForwardingRead{Extension: 1}, effect.ForwardingChanged{Extension: 1}} {
+		read := effect.ReadForwarding{Extension: 1, Devices: []string{"ens1"}}.String()
+		f.job, f.due = forwarding.Job{Read: []string{"ens1"}}, true
+		keeps("a reading", read)
+		a.abandon(lost)
+		if keeps("it was lost"); !wake.After(now) {
+			t.Errorf("tried again at %v", wake)
+		}
+		now = wake
+		keeps("after a pause", read)
+		a.memory.stale = false
+		a.event(effect.ForwardingRead{Extension: 1, Tables: forwarding.Tables{"ens1": nil}})
+		f.due = false
+		if keeps("done"); len(f.told) == 0 || a.memory.stale {
+			t.Errorf("told %+v, worth writing down %v", f.told, a.memory.stale)
+		}
+	}
+	// A device changes while nothing is on its way.
+	f.told = nil
+	a.event(effect.DeviceChanged{Extension: 1, Device: "ens1"})
+	if len(f.told) != 1 || f.told[0].Device != "ens1" || len(x.tables.running) != 0 {
+		t.Errorf("told %+v, running %v", f.told, x.tables.running)
+	}
+	a.event(effect.DeviceChanged{Extension: 1, Err: errors.New("closed")})
+	if keeps("nobody follows the links"); !wake.After(now) || len(f.told) != 1 {
+		t.Errorf("followed again at %v, told %+v", wake, f.told)
+	}
+	now = wake
+	keeps("after a pause", effect.WatchDevices{Extension: 1, Devices: []string{"ens1"}}.String())
+	if a.event(effect.DeviceChanged{Extension: 1}); len(x.tables.watches) != 0 {
+		t.Errorf("%v", x.tables.watches)
+	}
+}

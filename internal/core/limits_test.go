@@ -62,7 +62,7 @@ func TestLimitsFollowTheNetworks(t *testing.T) {
 		}
 	}
 	hasFlows(a, "br-int", nil)
-	a.dataplane.Prune()
+	a.dataplane.Prune(a.now())
 	if got := step(); got != "map[1:500] true" {
 		t.Errorf("everything is known: %q", got)
 	}
@@ -89,7 +89,7 @@ func TestLimitsFollowTheNetworks(t *testing.T) {
 		t.Errorf("the network went during a check: %q", got)
 	}
 	hasFlows(a, "br-int", nil)
-	a.dataplane.Prune()
+	a.dataplane.Prune(a.now())
 	if got := step(); got != "map[] true" {
 		t.Errorf("after the check: %q", got)
 	}
@@ -102,7 +102,7 @@ func TestLimitsAreOffUnlessAskedFor(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	hasFlows(a, "br-int", nil)
-	a.dataplane.Prune() // limits of an earlier run go
+	a.dataplane.Prune(a.now()) // limits of an earlier run go
 	if got := step(); got != "map[] true" {
 		t.Errorf("%q", got)
 	}

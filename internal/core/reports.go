@@ -81,6 +81,10 @@ func (r *reports) claim(id string) report.Claim {
 	if p.Details != nil {
 		c.Revision, c.ServerStatus = p.Details.Revision, p.Details.Status
 	}
+	if p.VIF != nil {
+		row := r.world.View.Port(p.VIF.Port)
+		c.Marked = row != nil && row.OtherConfig["net_uuid"] != ""
+	}
 	if s := r.world.Segments.Get(c.Segment); s != nil && s.Tunnelled() && r.cfg.World.L2Population {
 		c.Tunnelled, c.NoEntries = true, !r.world.Tunnels.HasTunnels(s)
 	}

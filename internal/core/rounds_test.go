@@ -14,7 +14,10 @@ import (
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/dataplane"
+	"github.com/patchbay-sdn/patchbay/internal/delta"
 	"github.com/patchbay-sdn/patchbay/internal/effect"
+	"github.com/patchbay-sdn/patchbay/internal/gate"
+	"github.com/patchbay-sdn/patchbay/internal/inspect"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
@@ -155,10 +158,6 @@ func TestMessagesAreCounted(t *testing.T) {
 	if got := a.seen.totals; got.Messages != 8 || got.Foreign != 1 {
 		t.Errorf("%+v", got)
 	}
-	a.seen.noteRound(&dataplane.Round{Bundles: []dataplane.Bundle{{Bridge: "br-int"}, {Bridge: "br-int", Err: errors.New("no")}}})
-	if a.seen.totals.FlowsRefused != 1 {
-		t.Errorf("%d refused", a.seen.totals.FlowsRefused)
-	}
 	for err, want := range map[error]bool{nil: true, errors.New("no"): false} {
 		a.seen.note(effect.StateReported{Err: err}, a.extensions.Set)
 		if a.seen.server.Up != want {
@@ -169,6 +168,121 @@ func TestMessagesAreCounted(t *testing.T) {
 	a.seen.note(effect.Registered{Err: errors.New("nobody")}, a.extensions.Set)
 	if s := a.seen.server; s.Up || s.Error != "nobody" {
 		t.Errorf("%+v", s)
+	}
+}
+
+// TestRoundsAreCounted, with what they changed and what was refused.
+func TestRoundsAreCounted(t *testing.T) {
+	no := errors.New("no")
+	for name, c := range map[string]struct {
+		round                            dataplane.Round
+		text                             []string
+		failed, flowsRefused, rowsFailed uint64
+	}{
+		"nothing": {},
+		"one row": {dataplane.Round{Rows: make([]*ovsdb.Tx, 1), Owners: []world.Object{port("p1")}, RowErrs: []error{nil}, Took: time.Millisecond}, []string{"rows written p1 in 1ms"}, 0, 0, 0},
+		"rows, of which one fails": {
+			dataplane.Round{Rows: make([]*ovsdb.Tx, 2), Owners: []world.Object{port("p1"), port("p2")}, RowErrs: []error{no, nil}}, []string{"rows written, 2: no"}, 1, 0, 1,
+		},
+		"flows": {dataplane.Round{Bundles: []dataplane.Bundle{{Bridge: "br-int", Changes: make([]delta.Change, 3)}}}, []string{"flows written to bridge br-int, 3"}, 0, 0, 0},
+		"flows that are refused": {
+			dataplane.Round{Bundles: []dataplane.Bundle{{Bridge: "br-int", Err: no}, {Bridge: "br-tun"}}}, []string{"flows rejected by bridge br-int: no", "flows written to bridge br-tun"}, 1, 1, 0,
+		},
+		"both": {
+			dataplane.Round{Rows: make([]*ovsdb.Tx, 1), Owners: []world.Object{port("p1")}, RowErrs: []error{no}, Bundles: []dataplane.Bundle{{Bridge: "br-int", Err: no}}},
+			[]string{"rows written p1: no", "flows rejected by bridge br-int: no"}, 1, 1, 1,
+		},
+	} {
+		a, _ := filtering(t, &cloud{}, nil, 0)
+		a.seen.note(effect.Applied{Round: &c.round}, a.extensions.Set)
+		var text []string
+		for _, e := range a.log.recorder.Events() {
+			text = append(text, e.Text)
+		}
+		if got := a.seen.totals; !slices.Equal(text, c.text) || got.ApplyFailed != c.failed || got.FlowsRefused != c.flowsRefused || got.RowsFailed != c.rowsFailed || got.Apply.Count != 1 {
+			t.Errorf("%s: %q, %+v", name, text, got)
+		}
+	}
+}
+
+// TestEventsAreTakenDown, each in its words; calls are counted, and so are those that failed.
+func TestEventsAreTakenDown(t *testing.T) {
+	no := errors.New("no")
+	for _, c := range []struct {
+		event         effect.Event
+		text          string
+		calls, failed uint64
+	}{
+		{effect.StateReported{}, "", 1, 0},
+		{effect.StateReported{Err: no}, "report_state failed: no", 1, 1},
+		{effect.BridgeLinked{Bridge: "br-int", Conn: obedient{}}, "connected to bridge br-int", 0, 0},
+		{effect.BridgeLinked{Bridge: "br-int", Err: no}, "connection lost to bridge br-int: no", 0, 0},
+		{effect.FlowsRead{Reading: dataplane.Reading{Bridge: "br-int", Flows: make([]openflow.Entry, 3), Err: no}}, "flows read from bridge br-int, 3: no", 0, 0},
+		{effect.FlowsChanged{Bridge: "br-int", Updates: make([]openflow.FlowUpdate, 2)}, "flows changed by another program on bridge br-int, 2", 0, 0},
+		{effect.Pulled{Batch: pull.Batch{Owner: pull.Ports, IDs: []string{"p1"}}, Err: no}, "bulk_pull of ports p1: no", 1, 1},
+		{effect.Pulled{Batch: pull.Batch{Owner: pull.Ports, IDs: []string{"p1", "p2", "p3"}}, Reply: effect.Reply{Ports: make([]neutron.Port, 2)}}, "bulk_pull of ports, 2", 1, 0},
+		{effect.Pulled{Batch: pull.Batch{Owner: pull.Filters, Kind: neutron.KindSecurityGroup, IDs: []string{"g1", "g2"}}, Took: time.Second}, "bulk_pull of SecurityGroup g1, 2 in 1s", 1, 0},
+		{effect.Pulled{Batch: pull.Batch{Owner: pull.Tunnels, IDs: []string{"vxlan"}}, Reply: effect.Reply{Tunnels: make([]neutron.Tunnel, 4)}}, "tunnel_sync of type vxlan, 4", 1, 0},
+		{effect.PortsReported{Batch: report.Batch{Update: neutron.DeviceUpdate{Up: []string{"p1"}}}}, "reported up: port p1", 1, 0},
+		{effect.PortsReported{Batch: report.Batch{Update: neutron.DeviceUpdate{Down: []string{"p1"}}}, Err: no}, "reported down: port p1: no", 1, 1},
+		{effect.PortsReported{Batch: report.Batch{AdminDown: "p1"}}, "reported admin down: port p1", 1, 0},
+		{effect.DatabaseAsked{Err: no}, "bulk_pull to check the database of neutron-server: no", 1, 1},
+		{effect.ConnectionsReleased{N: 2}, "conntrack marks cleared, 2", 0, 0},
+		{effect.ConnectionsReleased{N: 1}, "conntrack marks cleared", 0, 0},
+		{effect.ConnectionsReleased{}, "", 0, 0},
+		{effect.Broker{Event: messaging.ConnectFailed{Addr: "rabbit1", Err: no}}, "connection failed to rabbit1: no", 0, 0},
+		{effect.Broker{Event: messaging.Refused{Addr: "rabbit1", Err: &messaging.RefusedError{Err: no}}}, "refused by rabbit1: ", 0, 0},
+	} {
+		a, _ := filtering(t, &cloud{}, nil, 0)
+		a.seen.note(c.event, a.extensions.Set)
+		text := ""
+		for _, e := range a.log.recorder.Events() {
+			text += e.Text
+		}
+		if got := a.seen.totals; !strings.HasPrefix(text, c.text) || (text == "") != (c.text == "") || got.Calls != c.calls || got.CallsFailed != c.failed {
+			t.Errorf("%T: %q, want %q; %d calls, %d failed", c.event, text, c.text, got.Calls, got.CallsFailed)
+		}
+	}
+}
+
+// TestPeers: since when each is there, or away, and why.
+func TestPeers(t *testing.T) {
+	a, _ := filtering(t, &cloud{}, nil, 0)
+	begin := time.Unix(1000, 0)
+	step := 0
+	told := func(e effect.Event, p *inspect.Peer, want inspect.Peer) {
+		t.Helper()
+		step++
+		a.turn.at = begin.Add(time.Duration(step) * time.Second)
+		if b, ok := e.(effect.SwitchChanged); ok {
+			a.seen.noteSwitch(b.Batch)
+		} else {
+			a.seen.note(e, a.extensions.Set)
+		}
+		if want.Since = begin.Add(want.Since.Sub(time.Time{})); *p != want {
+			t.Errorf("step %d: %+v, want %+v", step, *p, want)
+		}
+	}
+	at := func(n int) time.Time { return time.Time{}.Add(time.Duration(n) * time.Second) }
+	no, why := errors.New("no"), errors.New("why")
+	broker := &a.seen.broker
+	told(effect.Broker{Event: messaging.ConnectFailed{Err: no}}, broker, inspect.Peer{Since: at(1), Error: "no"})
+	told(effect.Broker{Event: messaging.ConnectFailed{Err: why}}, broker, inspect.Peer{Since: at(1), Error: "why"})
+	told(effect.Broker{Event: messaging.Connected{Addr: "rabbit1", Broker: "RabbitMQ 3"}}, broker, inspect.Peer{Up: true, Since: at(3), Detail: "rabbit1, RabbitMQ 3"})
+	told(effect.Broker{Event: messaging.Connected{Addr: "rabbit2"}}, broker, inspect.Peer{Up: true, Since: at(3), Detail: "rabbit2"})
+	told(effect.Broker{Event: messaging.Disconnected{Err: no}}, broker, inspect.Peer{Since: at(5), Detail: "rabbit2", Error: "no"})
+	refusal := &messaging.RefusedError{Err: why}
+	told(effect.Broker{Event: messaging.Refused{Err: refusal}}, broker, inspect.Peer{Since: at(5), Detail: "rabbit2", Error: refusal.Error()})
+	srv := &a.seen.server
+	told(effect.Registered{Releases: "24"}, srv, inspect.Peer{Up: true, Since: at(7), Detail: "24"})
+	told(effect.StateReported{Err: no}, srv, inspect.Peer{Since: at(8), Detail: "24", Error: "no"})
+	told(effect.StateReported{}, srv, inspect.Peer{Up: true, Since: at(9), Detail: "24"})
+	told(effect.Registered{Err: why}, srv, inspect.Peer{Since: at(10), Detail: "24", Error: "why"})
+	sw := &a.seen.sw
+	told(effect.SwitchChanged{Batch: &ovsdb.Batch{}}, sw, inspect.Peer{Up: true, Since: at(11)})
+	told(effect.SwitchChanged{Batch: &ovsdb.Batch{Kind: ovsdb.Disconnected, Err: no}}, sw, inspect.Peer{Since: at(12), Error: "no"})
+	if f := a.Look(a.now()).Facts(gate.All); f.SwitchError != "no" || f.ServerError != "why" || f.BrokerError != broker.Error || f.BrokerError == "" {
+		t.Errorf("%+v", f)
 	}
 }
 
@@ -209,7 +323,7 @@ func TestAResyncAsksForEverything(t *testing.T) {
 		for _, name := range a.world.Bridges() {
 			hasFlows(a, name, nil)
 		}
-		a.dataplane.Prune()
+		a.dataplane.Prune(a.now())
 		a.world.Tunnels.Sync("vxlan", nil, a.world.Now())
 		a.reports.Reporter = report.New(5, &a.resyncing.bucket)
 		a.beginResync()
@@ -262,6 +376,10 @@ func TestHeldRows(t *testing.T) {
 	}
 	if !a.contained.mend("x", func() {}) || a.contained.mend("x", func() { panic("injected") }) {
 		t.Error("what mend says")
+	}
+	a.wakeAt = time.Time{}
+	if who := (culprit{name: "x"}); !a.contained.contain(who, func() {}) || !a.wakeAt.IsZero() || a.contained.contain(who, func() { panic("injected") }) || !a.wakeAt.Equal(a.contained.retries[who].At) || a.wakeAt.IsZero() {
+		t.Errorf("what contain says; wakes at %v", a.wakeAt)
 	}
 }
 

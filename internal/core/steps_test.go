@@ -4,12 +4,15 @@ package core
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/effect"
+	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/gate"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
@@ -199,6 +202,121 @@ func TestDoubtAndMemory(t *testing.T) {
 	a.memory.saved(effect.Saved{Err: errors.New("full")})
 	if !a.memory.stale {
 		t.Error("what could not be written is not written again")
+	}
+	for _, c := range []struct{ snapshot, stale, saving, unsaved, worth bool }{
+		{true, false, false, false, false}, {true, true, false, true, true}, {true, false, true, true, false}, {true, true, true, true, false}, {false, true, true, false, false},
+	} {
+		a.cfg.Snapshot, a.memory.stale, a.memory.saving = c.snapshot, c.stale, c.saving
+		if got := a.Look(time.Now()).Unsaved(); got != c.unsaved || a.memory.worth() != c.worth {
+			t.Errorf("%+v: unsaved %v, worth writing %v", c, got, a.memory.worth())
+		}
+	}
+}
+
+// TestAnswersThatAreWorthKeeping: what the world does not tell of an answer by itself: endpoints of tunnels, and what extensions asked for.
+func TestAnswersThatAreWorthKeeping(t *testing.T) {
+	for _, c := range []struct {
+		owner pull.Owner
+		err   error
+		want  bool
+	}{
+		{pull.Ports, nil, false}, {pull.Tunnels, errors.New("no"), false}, {pull.Tunnels, nil, true}, {pull.Extensions, errors.New("no"), false}, {pull.Extensions, nil, true},
+	} {
+		a := tunnelHost(t, false)
+		a.world.Resync()
+		a.extensions.Set = extension.Set{guard(extension.NewMember(&curious{missing: []string{"q1"}}), &a.contained, &a.resyncing)}
+		a.pulls.Set(a.pulls.needs(a.extensions.Set))
+		all := a.pulls.Next(a.world.Now(), time.Now(), false)
+		i := slices.IndexFunc(all, func(b pull.Batch) bool { return b.Owner == c.owner })
+		if i < 0 {
+			t.Fatalf("nothing of %d is asked: %v", c.owner, all)
+		}
+		a.memory.stale = false
+		if a.event(effect.Pulled{Batch: all[i], Err: c.err}); a.memory.stale != c.want {
+			t.Errorf("owner %d, error %v: worth keeping %v", c.owner, c.err, a.memory.stale)
+		}
+		a.memory.stale = false
+		if a.event(effect.Pulled{Batch: all[i], Err: c.err}); c.owner == pull.Extensions && a.memory.stale {
+			t.Error("an answer that does not count is worth keeping")
+		}
+	}
+}
+
+// TestStrangersWhileMembersAreAsked: a port that nobody here has to do with is passed over, unless the answer to a question may have it: then its revision is kept.
+func TestStrangersWhileMembersAreAsked(t *testing.T) {
+	a := obeying(t, nil)
+	passed := func() bool {
+		t.Helper()
+		p := &neutron.Push{Kind: neutron.KindPort, Event: neutron.Updated, Objects: []neutron.Primitive{told(t, neutron.KindPort, map[string]any{"id": "x", "revision_number": 9})}}
+		if err := a.world.Push(p, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		return a.world.Passed()
+	}
+	if !passed() {
+		t.Error("kept without a question")
+	}
+	a.world.Resync()
+	a.turn.begin(time.Now())
+	a.pulls.ask(a.extensions.Set, a.server.versions, false)
+	if s := a.pulls.Stats(pull.Filters); s.Checking == 0 || passed() {
+		t.Errorf("passed over beside a question: %+v", s)
+	}
+	for a.carryOut(t) > 0 {
+		a.pulls.ask(a.extensions.Set, a.server.versions, false)
+	}
+	if !passed() {
+		t.Error("kept after the answer")
+	}
+}
+
+// TestReportsThatBegin: only one that is sent while none is on its way is waited for.
+func TestReportsThatBegin(t *testing.T) {
+	a, _, batch := reportingAgent(t, 2, 20)
+	send := func() (began bool, n int) {
+		a.turn.begin(time.Now())
+		began = a.reports.send(a.dataplane, func(world.Object) bool { return false })
+		return began, len(a.turn.take().Do)
+	}
+	if began, n := send(); began || n != 0 {
+		t.Errorf("begun without a reason: %v, %d", began, n)
+	}
+	a.world.Switch(moved(batch, ""))
+	a.world.Resolve()
+	a.compile(port("p0"))
+	if began, n := send(); !began || n != 1 {
+		t.Errorf("not begun: %v, %d", began, n)
+	}
+	a.compile(port("p1"))
+	if began, n := send(); began || n != 1 {
+		t.Errorf("begun beside another: %v, %d", began, n)
+	}
+	asks(a, pull.Filters, false, "g")
+	if n := a.Look(time.Now()).Facts(gate.All).Calls; n != 3 {
+		t.Errorf("%d calls are on their way, want two reports and a question", n)
+	}
+}
+
+// TestEntriesThatMayCome: forwarding entries are waited for until the time for them is over, to the end of it.
+func TestEntriesThatMayCome(t *testing.T) {
+	a := tunnelHost(t, true)
+	a.world.Resync()
+	now := time.Unix(1000, 0)
+	count := func(at time.Time) string { return fmt.Sprint(a.reports.missingEntries(at)) }
+	if got := count(now); got != "1 1" {
+		t.Errorf("before the first reports: %s", got)
+	}
+	a.turn.begin(now)
+	if a.reports.synced(true); !a.wakeAt.After(now.Add(a.cfg.FDBGrace)) {
+		t.Errorf("wakes at %v", a.wakeAt)
+	}
+	for after, want := range map[time.Duration]string{0: "0 1", a.cfg.FDBGrace: "0 1", a.cfg.FDBGrace + 1: "0 0"} {
+		if got := count(now.Add(after)); got != want {
+			t.Errorf("after %v: %s, want %s", after, got, want)
+		}
+	}
+	if a.cfg.World.L2Population = false; count(now) != "0 0" {
+		t.Errorf("without l2population: %s", count(now))
 	}
 }
 

@@ -103,7 +103,7 @@ func (v View) Facts(s gate.Scope) gate.Facts {
 	reports := c.reports.Stats()
 	f := gate.Facts{
 		SwitchUp: c.bridges.inSight(), Registered: c.server.known(), RoundRunning: c.dataplane.InFlight(), Reports: reports.Due,
-		Calls:     c.pulls.InFlight() + reports.InFlight + len(c.extensions.running),
+		Calls:     c.pulls.InFlight() + reports.InFlight + c.extensions.awaited(),
 		ResyncDue: c.resyncing.pending(), Refresh: reports.Networks, Known: !c.reports.firstSync.IsZero(),
 	}
 	for _, t := range c.cfg.World.TunnelTypes {
@@ -128,8 +128,16 @@ func (v View) Facts(s gate.Scope) gate.Facts {
 	return f
 }
 
-// waiting counts what an extension wants pulled or called now.
-func waiting(e extension.Member) int { return len(e.Missing()) + len(e.Calls()) }
+// waiting counts what an extension wants pulled or called now. What it calls in the background does not count.
+func waiting(e extension.Member) int {
+	n := len(e.Missing())
+	for _, call := range e.Calls() {
+		if !call.Background {
+			n++
+		}
+	}
+	return n
+}
 
 // switchFacts adds what the loop does not need to decide: connections, and what the switch has to be changed by.
 func (v View) switchFacts(f *gate.Facts) {

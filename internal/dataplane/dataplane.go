@@ -34,6 +34,8 @@ type Dataplane struct {
 	// rows again.
 	seq    uint64
 	pruned bool
+	// unreached is when the datapath has forgotten tables of which nothing is wanted; zero: flows may lead there.
+	unreached time.Time
 }
 
 // New returns the dataplane of bridges about which nothing is known.
@@ -193,6 +195,7 @@ func (d *Dataplane) Deadline(now time.Time) time.Time {
 	for _, r := range d.retries {
 		earlier(r.At)
 	}
+	earlier(d.unreached)
 	for _, b := range d.bridges {
 		if b.conn == nil && !b.lostAt.IsZero() {
 			earlier(b.lostAt.Add(lostGrace))

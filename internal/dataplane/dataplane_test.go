@@ -39,13 +39,18 @@ func (c *conn) say(format string, args ...any) {
 }
 
 func (c *conn) Commit(_ context.Context, msgs []openflow.Message) error {
-	c.say("bundle of %d", len(msgs))
+	if c.say("bundle of %d", len(msgs)); slices.Contains(msgs, nil) {
+		c.say("a change that is none")
+	}
 	return c.commitErr
 }
 
 func (c *conn) Send(_ context.Context, msgs []openflow.Message) error {
 	if len(msgs) > 0 {
 		c.say("meters: %d", len(msgs))
+	}
+	if slices.Contains(msgs, nil) {
+		c.say("a meter that is none")
 	}
 	return c.sendErr
 }
@@ -216,7 +221,7 @@ func TestFlowsThatAreRefused(t *testing.T) {
 // TestDeletionThatIsRefused: a flow that nothing ever wanted has no owner, and the switch may refuse to delete it.
 func TestDeletionThatIsRefused(t *testing.T) {
 	d := connected(&conn{commitErr: &openflow.BundleError{Failures: []openflow.Failure{{Index: 0}}}}, []openflow.Entry{flow(t, 1)})
-	d.Prune()
+	d.Prune(start)
 	r := d.Next(input(emptyView()), start)
 	r.Run(t.Context(), Switch{})
 	d.Landed()
@@ -306,8 +311,19 @@ func TestRoundsWait(t *testing.T) {
 	if r = planned(d, in, start); len(r.Bundles) != 1 {
 		t.Errorf("%+v", r)
 	}
+	// One that stays has its flows go when the others may be sent.
+	d = connected(&conn{}, []openflow.Entry{flow(t, 1), flow(t, 2)})
+	d.Set(port("a"), flows(flow(t, 1), flow(t, 2)))
+	d.Done(&Round{Owners: []world.Object{port("a")}, RowErrs: []error{errors.New("no")}}, start)
+	d.Set(port("a"), flows(flow(t, 1)))
+	if r = planned(d, in, start); len(r.Bundles) != 0 {
+		t.Errorf("%+v", r)
+	}
+	if r = planned(d, in, start.Add(time.Minute)); len(r.Bundles) != 1 || len(r.Bundles[0].Changes) != 1 {
+		t.Errorf("%+v", r)
+	}
 	in.RowsFirst = "br-int"
-	if r = planned(d, in, start); !r.Empty() {
+	if r = planned(d, in, start.Add(time.Minute)); !r.Empty() {
 		t.Errorf("flows before rows: %+v", r)
 	}
 }
@@ -394,8 +410,11 @@ func TestReadings(t *testing.T) {
 	if got := d.ToRead(start); len(got) != 1 {
 		t.Errorf("%v", got)
 	}
-	if out := d.ReadAbandoned(Reading{Bridge: "br-int", Conn: c}); len(out.Close) != 1 || d.Bridge("br-int").Known {
-		t.Error("the bridge is taken as known")
+	if out := d.ReadAbandoned(Reading{Bridge: "br-int", Conn: c}); len(out.Close) != 1 || d.Bridge("br-int").Known || d.Bridge("br-int").Reading {
+		t.Error("the bridge is taken as known, or as being read")
+	}
+	if out := d.Linked("br-int", nil, io.EOF, start); len(out.Logs) != 0 {
+		t.Errorf("a reading that was given up is told once more: %+v", out.Logs)
 	}
 }
 
@@ -453,6 +472,10 @@ func TestMeterUsers(t *testing.T) {
 		if got := b.abandonedMeters(); !slices.Equal(got, []uint32{1}) {
 			t.Fatalf("abandoned %v", got)
 		}
+		d.Prune(start)
+		if in, out := b.meters.Changes(); len(in) != 0 || len(out) != 1 || out[0].Meter.ID != 1 {
+			t.Fatalf("pruned with the flows that use it: %v", out)
+		}
 	}
 }
 
@@ -465,11 +488,11 @@ func TestPrune(t *testing.T) {
 	d.Set(port("a"), want)
 	in := input(emptyView())
 	d.bridges["br-tun"] = &bridge{flows: delta.New(), meters: delta.NewMeters()}
-	if _, more := d.Prune(); more || d.Pruned() || !planned(d, in, start).Empty() {
+	if _, more := d.Prune(start); more || d.Pruned() || !planned(d, in, start).Empty() {
 		t.Error("pruned before all bridges are known")
 	}
 	delete(d.bridges, "br-tun")
-	out, more := d.Prune()
+	out, more := d.Prune(start)
 	if r := planned(d, in, start); !more || !d.Pruned() || len(out.Logs) != 1 || len(r.Bundles[0].Changes) != 1 || r.Bundles[0].Changes[0].Key != flow(t, 2).Key() {
 		t.Errorf("%v, %+v", more, r)
 	}
@@ -484,6 +507,43 @@ func TestPrune(t *testing.T) {
 	}
 	if d.PruneAgain(); d.Pruned() {
 		t.Error("not pruned again")
+	}
+}
+
+// TestPruneOfTablesThatNothingWants: what leads to them goes first, and they are emptied when its datapath has forgotten them.
+func TestPruneOfTablesThatNothingWants(t *testing.T) {
+	entry := func(text string) openflow.Entry { return openflowtest.Entry(t, "cookie=0x1,"+text) }
+	wanted, lead, led := entry("table=60,priority=3,actions=NORMAL"), entry("table=60,priority=100,in_port=1,actions=resubmit(,71)"), entry("table=71,priority=0,actions=drop")
+	in := input(emptyView())
+	changes := func(d *Dataplane, now time.Time) (keys []openflow.Key) {
+		for _, b := range planned(d, in, now).Bundles {
+			for _, c := range b.Changes {
+				keys = append(keys, c.Key)
+			}
+			d.bridges[b.Bridge].flows.Done(b.Changes)
+		}
+		return keys
+	}
+	d := connected(&conn{}, []openflow.Entry{wanted, lead, led})
+	d.Set(port("a"), flows(wanted))
+	later := start.Add(idle)
+	if _, more := d.Prune(start); !more || d.Pruned() || !slices.Equal(changes(d, start), []openflow.Key{lead.Key()}) || !d.Deadline(start).Equal(later) {
+		t.Error("what leads there does not go first")
+	}
+	if _, more := d.Prune(later.Add(-1)); more || d.Pruned() || changes(d, start) != nil {
+		t.Error("emptied too soon")
+	}
+	if _, more := d.Prune(later); !more || !d.Pruned() || !slices.Equal(changes(d, later), []openflow.Key{led.Key()}) {
+		t.Error("not emptied")
+	}
+
+	// Nothing leads there, or something is wanted of the table: all goes at once.
+	for _, want := range [][]openflow.Entry{{wanted, lead}, {wanted, entry("table=71,priority=1,actions=drop")}} {
+		d := connected(&conn{}, []openflow.Entry{wanted, lead, led})
+		d.Set(port("a"), flows(want...))
+		if _, more := d.Prune(start); !more || !d.Pruned() {
+			t.Errorf("%v: not at once", want)
+		}
 	}
 }
 

@@ -29,22 +29,58 @@ func (d *Dataplane) PruneAgain() { d.pruned = false }
 
 // Prune releases the flows and meters that earlier runs and other agents left on the bridges. The caller calls it when everything that
 // could still want them is known. Nothing is released while a bridge is out of reach. More says that there are changes to make.
-func (d *Dataplane) Prune() (out Outcome, more bool) {
+//
+// Tables of which nothing is wanted, as those of another firewall driver, are emptied last, when no packet has been there for long enough. Until the
+// switch has looked at its datapath again it sends packets there that flows of earlier tables led to, and a packet that finds its table empty is lost.
+// Afterwards its datapath keeps what it knows of the table: it would go on to drop for a moment, should the table be used again.
+func (d *Dataplane) Prune(now time.Time) (out Outcome, more bool) {
 	for _, b := range d.bridges {
 		if !b.ready() {
 			return out, false
 		}
+	}
+	if now.Before(d.unreached) {
+		return out, false
+	}
+	if d.unreached.IsZero() {
+		out, more = d.pruneLeads(now)
+	}
+	if d.unreached.After(now) {
+		return out, more
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.bridges)) {
 		b := d.bridges[name]
 		b.meters.Sweep(b.abandonedMeters())
 		if n := b.flows.Sweep(StaleAgentFlow); n > 0 {
 			more = true
-			out.log(slog.LevelInfo, false, "pruning stale flows", "bridge", name, "flows", n)
+			out.pruning(name, n)
 		}
 	}
-	d.pruned = true
+	d.pruned, d.unreached = true, time.Time{}
 	return out, more
+}
+
+// idle is how long the switch keeps in its datapath what no packet uses: max-idle, 10 s unless it is told otherwise, and the time to look for it.
+const idle = 12 * time.Second
+
+// pruneLeads releases what flows may lead to tables of which nothing is wanted, if those have flows to release.
+func (d *Dataplane) pruneLeads(now time.Time) (out Outcome, more bool) {
+	for _, name := range slices.Sorted(maps.Keys(d.bridges)) {
+		b := d.bridges[name]
+		wanted := b.flows.Tables()
+		if !b.flows.HasStale(func(e openflow.Entry) bool { return !wanted[e.Table()] && StaleAgentFlow(e) }) {
+			continue
+		}
+		if n := b.flows.Release(func(e openflow.Entry) bool { return wanted[e.Table()] && StaleAgentFlow(e) }); n > 0 {
+			more, d.unreached = true, now.Add(idle)
+			out.pruning(name, n)
+		}
+	}
+	return out, more
+}
+
+func (o *Outcome) pruning(bridge string, flows int) {
+	o.log(slog.LevelInfo, false, "pruning stale flows", "bridge", bridge, "flows", flows)
 }
 
 // StaleAgentFlow returns whether a flow that nothing wants is an agent's. Agents set a cookie; a flow without one was made by a person

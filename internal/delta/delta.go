@@ -250,6 +250,25 @@ func (t *Tracker) Pending(owner world.Object) bool {
 // Stale counts the flows that are there and were never wanted.
 func (t *Tracker) Stale() int { return len(t.stale) }
 
+// HasStale says whether there is such a flow that was never wanted.
+func (t *Tracker) HasStale(which func(of.Entry) bool) bool {
+	for k := range t.stale {
+		if which(t.have[k]) {
+			return true
+		}
+	}
+	return false
+}
+
+// Tables returns the tables that have wanted flows.
+func (t *Tracker) Tables() map[uint8]bool {
+	tables := map[uint8]bool{}
+	for k := range t.want {
+		tables[k.Table()] = true
+	}
+	return tables
+}
+
 // Sweep releases the stale flows that ours says are an agent's. The others are somebody's own and stay.
 func (t *Tracker) Sweep(ours func(of.Entry) bool) (swept int) {
 	for k := range t.stale {

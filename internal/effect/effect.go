@@ -229,7 +229,9 @@ func (e ReportPorts) String() string {
 	b := &e.Batch
 	text := fmt.Sprintf("report ports %+v admin down %q refresh %v repeated %q", b.Update, b.AdminDown, b.Refresh, b.Repeated)
 	for _, id := range slices.Sorted(maps.Keys(b.Claims)) {
-		text += fmt.Sprintf("\n\t%+v", b.Claims[id])
+		c := b.Claims[id] // but for what only decides whether it is reported: records of earlier versions do not have that
+		text += fmt.Sprintf("\n\t{Port:%s Status:%d Interface:%s Applied:%v Revision:%d ServerStatus:%s Segment:%v Tunnelled:%v NoEntries:%v}",
+			c.Port, c.Status, c.Interface, c.Applied, c.Revision, c.ServerStatus, c.Segment, c.Tunnelled, c.NoEntries)
 	}
 	return text
 }
@@ -283,7 +285,16 @@ func (e AskResolver) String() string {
 	return fmt.Sprintf("ask resolvers, for %s: %s", e.Bridge, e.Ask)
 }
 
-func (e Save) String() string { return fmt.Sprintf("save at %d ", e.At.UnixNano()) + asJSON(e.Memory) }
+// wholeMemory is how many ports and members a snapshot has at most whose text is told whole. A record of decisions takes the text of each.
+const wholeMemory = 500
+
+func (e Save) String() string {
+	at := fmt.Sprintf("save at %d ", e.At.UnixNano())
+	if m := e.Memory; m != nil && len(m.Ports)+len(m.Members) > wholeMemory {
+		return at + fmt.Sprintf("%d ports, %d groups, %d members of %d, %d tunnels, %d segments", len(m.Ports), len(m.Groups), len(m.Members), len(m.Remotes), len(m.Tunnels), len(m.Segments))
+	}
+	return at + asJSON(e.Memory)
+}
 
 func (e Notify) String() string { return fmt.Sprintf("notify %q", e.Ready) }
 

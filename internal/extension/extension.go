@@ -124,7 +124,8 @@ func Sorted(items map[Item]bool) []Item {
 
 // Caller is an extension that calls the server in other ways.
 type Caller interface {
-	// Calls returns the calls to make now, whether they are on their way or not. Until there is none the agent is not in sync.
+	// Calls returns the calls to make now, whether they are on their way or not. Until there is none, but for those in the background, the agent
+	// is not in sync.
 	Calls() []Call
 	// OnCall takes the outcome of a call. While the call is still listed it is made again, with growing pauses.
 	OnCall(k Key, result any, err error)
@@ -138,6 +139,8 @@ type Key interface{ fmt.Stringer }
 type Call struct {
 	Key Key
 	Run func(ctx context.Context, server *neutron.Server) (any, error)
+	// Background: the agent is in sync without the answer.
+	Background bool
 }
 
 // Timed is an extension that waits for a time. The agent is in sync meanwhile, and needs no server for it.

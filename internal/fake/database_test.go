@@ -162,9 +162,10 @@ func written(t *testing.T, conn net.Conn) string {
 	k.names[fake.RefOf(roots[0].Rows[0]["_uuid"])] = "root"
 	var begun []json.RawMessage
 	k.call("monitor_cond_since", `["Open_vSwitch","x",{
-		"Open_vSwitch":{"columns":["bridges","next_cfg"]}, "Bridge":{"columns":["name","ports","fail_mode","protocols","other_config"]},
+		"Open_vSwitch":{"columns":["bridges","next_cfg"]}, "Bridge":{"columns":["name","ports","mirrors","fail_mode","protocols","other_config"]},
 		"Port":{"columns":["name","interfaces","tag","trunks","qos","other_config"]}, "Interface":{"columns":["name","type","ingress_policing_rate"]},
-		"QoS":{"columns":["type","queues"]}, "Queue":{"columns":["other_config"]}},"00000000-0000-0000-0000-000000000000"]`, &begun)
+		"QoS":{"columns":["type","queues"]}, "Queue":{"columns":["other_config"]},
+		"Mirror":{"columns":["name","select_all","select_src_port","select_dst_port","output_port","external_ids"]}},"00000000-0000-0000-0000-000000000000"]`, &begun)
 	const root, port = `"table":"Open_vSwitch","where":[["_uuid","==","$root"]]`, `"table":"Port","where":[["name","==","p0"]]`
 	k.step("a bridge with a port, in any order",
 		`{"op":"mutate",`+root+`,"mutations":[["bridges","insert",["named-uuid","b0"]]]}`,
@@ -196,6 +197,13 @@ func written(t *testing.T, conn net.Conn) string {
 	k.step("undone with what fails later", `{"op":"update",`+port+`,"row":{"tag":7}}`, `{"op":"update",`+port+`,"row":{"tagg":5}}`, `{"op":"update",`+port+`,"row":{"tag":8}}`)
 	k.step("a port of no bridge", `{"op":"insert","table":"Port","uuid-name":"p9","row":{"name":"p9","interfaces":["named-uuid","i9"]}}`,
 		`{"op":"insert","table":"Interface","uuid-name":"i9","row":{"name":"i9"}}`)
+	const bridge = `"table":"Bridge","where":[["name","==","b0"]]`
+	k.step("a mirror", `{"op":"insert","table":"Port","uuid-name":"p1","row":{"name":"p1","interfaces":["named-uuid","i1"]}}`, `{"op":"insert","table":"Interface","uuid-name":"i1","row":{"name":"i1"}}`,
+		`{"op":"insert","table":"Mirror","uuid-name":"m0","row":{"name":"m0","select_src_port":["named-uuid","p1"],"select_dst_port":"$p0","output_port":["named-uuid","p1"]}}`,
+		`{"op":"mutate",`+bridge+`,"mutations":[["ports","insert",["named-uuid","p1"]],["mirrors","insert",["named-uuid","m0"]]]}`)
+	k.step("a port of the mirror goes", `{"op":"mutate",`+bridge+`,"mutations":[["ports","delete","$p1"]]}`)
+	k.step("a port that is not there", `{"op":"update","table":"Mirror","where":[["name","==","m0"]],"row":{"output_port":["uuid","00000000-0000-4000-8000-000000000000"]}}`)
+	k.step("the mirror goes", `{"op":"mutate",`+bridge+`,"mutations":[["mirrors","delete","$m0"]]}`)
 	k.step("a queue", `{"op":"insert","table":"Queue","uuid-name":"u0","row":{"other_config":["map",[["max-rate","5"]]]}}`)
 	k.step("a QoS with it", `{"op":"insert","table":"QoS","uuid-name":"q0","row":{"type":"linux-htb","queues":["map",[[0,"$u0"]]]}}`, `{"op":"update",`+port+`,"row":{"qos":["named-uuid","q0"]}}`)
 	k.step("a queue in use", `{"op":"delete","table":"Queue","where":[["_uuid","==","$u0"]]}`)
@@ -258,6 +266,20 @@ Port "p0" modify tag=1
 1 error: unknown column
 2 nothing
 # a port of no bridge
+# a mirror
+Bridge "b0" modify mirrors=["uuid","m0"] ports=["uuid","p1"]
+Interface "i1" insert name="i1"
+Mirror "m0" insert name="m0" output_port=["uuid","p1"] select_dst_port=["uuid","p0"] select_src_port=["uuid","p1"]
+Port "p1" insert interfaces=["uuid","i1"] name="p1"
+# a port of the mirror goes
+Bridge "b0" modify ports=["uuid","p1"]
+Interface "i1" delete
+Mirror "m0" modify output_port=set[] select_src_port=["uuid","p1"]
+Port "p1" delete
+# a port that is not there
+# the mirror goes
+Bridge "b0" modify mirrors=["uuid","m0"]
+Mirror "m0" delete
 # a queue
 Queue "u0" insert other_config=map[["max-rate","5"]]
 # a QoS with it

@@ -37,7 +37,7 @@ func schema() map[string]map[string]kind {
 	for table, columns := range map[string]string{
 		"Open_vSwitch": "bridges:set manager_options:set other_config:map external_ids:map cur_cfg:number next_cfg:number ovs_version:optional " +
 			"datapath_types:set iface_types:set",
-		"Bridge": "name:text ports:set controller:set datapath_type:text datapath_id:optional fail_mode:optional protocols:set " +
+		"Bridge": "name:text ports:set controller:set mirrors:set datapath_type:text datapath_id:optional fail_mode:optional protocols:set " +
 			"mcast_snooping_enable:truth other_config:map external_ids:map",
 		"Port": "name:text interfaces:set tag:optional vlan_mode:optional trunks:set qos:optional other_config:map external_ids:map",
 		"Interface": "name:text type:text ofport:optional ofport_request:optional options:map external_ids:map other_config:map error:optional " +
@@ -46,6 +46,7 @@ func schema() map[string]map[string]kind {
 			"is_connected:truth external_ids:map other_config:map",
 		"Manager": "target:text inactivity_probe:optional is_connected:truth external_ids:map other_config:map",
 		"QoS":     "type:text queues:map other_config:map external_ids:map",
+		"Mirror":  "name:text select_all:truth select_src_port:set select_dst_port:set select_vlan:set output_port:optional output_vlan:optional external_ids:map",
 		"Queue":   "dscp:optional other_config:map external_ids:map",
 	} {
 		out[table] = map[string]kind{}
@@ -66,10 +67,16 @@ func references() []reference {
 		{"Open_vSwitch", "manager_options", "Manager"},
 		{"Bridge", "ports", "Port"},
 		{"Bridge", "controller", "Controller"},
+		{"Bridge", "mirrors", "Mirror"},
 		{"Port", "interfaces", "Interface"},
 		{"Port", "qos", "QoS"},
 		{"QoS", "queues", "Queue"},
 	}
+}
+
+// weak are columns from which the database takes references to rows that are gone.
+func weak() []reference {
+	return []reference{{"Mirror", "select_src_port", "Port"}, {"Mirror", "select_dst_port", "Port"}, {"Mirror", "output_port", "Port"}}
 }
 
 // kept are tables whose rows stay though nothing refers to them.

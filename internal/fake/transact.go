@@ -216,7 +216,7 @@ func (d *Database) check() *refused {
 	return nil
 }
 
-// collect removes rows that nothing refers to.
+// collect removes rows that nothing refers to, and weak references to what is removed.
 func (d *Database) collect() {
 	for removed := true; removed; {
 		removed = false
@@ -233,6 +233,15 @@ func (d *Database) collect() {
 				if !kept(table) && !used[id] {
 					delete(rows, id)
 					removed = true
+				}
+			}
+		}
+	}
+	for _, ref := range weak() {
+		for _, row := range d.Rows[ref.table] {
+			for _, to := range ref.rows(row) {
+				if d.Rows[ref.to][to] == nil {
+					row[ref.column] = Mutate(row[ref.column], false, Ref(to))
 				}
 			}
 		}

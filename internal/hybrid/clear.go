@@ -11,15 +11,7 @@ import (
 
 // done returns whether a room that clears away rules has nothing to do: the mark is on the bridge, or no port has a Linux bridge.
 func (r *Room) done(w *world.World) bool {
-	if r.cleared || w.RulesGone() {
-		return true
-	}
-	for _, id := range w.PortIDs() {
-		if w.Bridged(w.Port(id)) {
-			return false
-		}
-	}
-	return true
+	return r.cleared || w.RulesGone() || !w.AnyBridged()
 }
 
 // ready takes the ports that flows filter now: their rules go. It returns whether that is so of all ports.

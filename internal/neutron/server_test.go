@@ -261,6 +261,13 @@ func TestCalls(t *testing.T) {
 	err = s.TrunkStatus(ctx, "t", TrunkActive)
 	check("update_trunk_status", "1.0", `{"status":"ACTIVE","trunk_id":"t"}`, nil, nil, err)
 
+	err = s.SyncTaps(ctx)
+	check("sync_tap_resources", "1.0", `{"host":"hv1","sync_tap_res":{"host_id":"hv1"}}`, nil, nil, err)
+	err = s.TapServiceStatus(ctx, "s", TapActive)
+	check("set_tap_service_status", "1.0", `{"host":"hv1","msg":{"id":"s"},"status":"ACTIVE"}`, nil, nil, err)
+	err = s.TapFlowStatus(ctx, "f", TapError)
+	check("set_tap_flow_status", "1.0", `{"host":"hv1","msg":{"id":"f"},"status":"ERROR"}`, nil, nil, err)
+
 	if _, err := s.BulkPull(ctx, Versions{}, KindAddressGroup, nil); err == nil {
 		t.Error("pulled a kind that the server does not have")
 	}

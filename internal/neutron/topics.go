@@ -9,6 +9,7 @@ const (
 	topicPlugin  = "q-plugin"
 	topicReports = "q-reports-plugin"
 	topicTrunk   = "trunk"
+	topicTap     = "n-taas-plugin"
 )
 
 // Topics that agents listen on; versioned objects have one each, see [Versions.Topic].

@@ -243,6 +243,9 @@ func (o *Options) adviseExtensions() []Problem {
 	if slices.Contains(o.Agent.Extensions, "log") && (o.SecurityGroup.Driver() != FirewallOpenVSwitch || !o.SecurityGroup.Enabled) {
 		out = append(out, o.at("agent", "extensions", "names log, which logs nothing here: it needs [securitygroup] firewall_driver = openvswitch and enable_security_group = true."))
 	}
+	if slices.Contains(o.Agent.Extensions, "taas") && o.SecurityGroup.Driver() == FirewallHybrid {
+		out = append(out, o.at("agent", "extensions", "names taas, which copies no packets to ports behind Linux bridges: with firewall_driver = iptables_hybrid tap mirrors work, and tap flows are refused."))
+	}
 	if slices.Contains(o.Agent.Extensions, "metadata_path") && o.Metadata.SharedSecret.Reveal() == "" {
 		out = append(out, o.at("metadata", "metadata_proxy_shared_secret", "is empty: whoever reaches Nova's metadata service can ask for any instance."))
 	}

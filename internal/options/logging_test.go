@@ -143,10 +143,12 @@ func TestLoggingOfOptions(t *testing.T) {
 func TestUnknownExtensions(t *testing.T) {
 	for text, want := range map[string]struct{ stops, warns int }{
 		"[agent]\nextensions = qos\n":                                                       {0, 0},
-		"[agent]\nextensions = qos, sfc, taas\n":                                            {2, 0},
-		"[agent]\nextensions = qos, sfc, taas\n[patchbay]\nunknown_extensions=stop":         {2, 0},
-		"[agent]\nextensions = qos,sfc,taas,sfc\n[patchbay]\nunknown_extensions = ignore\n": {0, 2},
+		"[agent]\nextensions = qos, sfc, evpn\n":                                            {2, 0},
+		"[agent]\nextensions = qos, sfc, evpn\n[patchbay]\nunknown_extensions=stop":         {2, 0},
+		"[agent]\nextensions = qos,sfc,evpn,sfc\n[patchbay]\nunknown_extensions = ignore\n": {0, 2},
 		"[agent]\nextensions = qos,log\n":                                                   {0, 1}, // nothing filters
+		"[agent]\nextensions = taas\n":                                                      {0, 0},
+		"[agent]\nextensions = taas\n[securitygroup]\nfirewall_driver = iptables_hybrid\n":  {0, 2}, // the other one: nothing filters
 		"[agent]\nextensions = fdb\n[fdb]\nshared_physical_device_mappings=p:d":             {0, 0},
 		"[agent]\nextensions = fwaas_v2,sfc\n[patchbay]\nunknown_extensions = ignore\n":     {1, 1},
 	} {

@@ -64,7 +64,7 @@ func agentRows() []row {
 		flag("explicitly_egress_direct", false, "send known unicast directly instead of flooding it",
 			func(o *Options) any { return &o.Agent.ExplicitEgressDirect }),
 		{Option: config.Option{Group: "agent", Name: "extensions", Type: config.List{}, Default: "",
-			Help: "extensions to load, in this order: qos, fdb, log, dhcp, local_ip, metadata_path, dns_forwarder"},
+			Help: "extensions to load, in this order: qos, fdb, log, dhcp, local_ip, metadata_path, dns_forwarder, taas"},
 			field: func(o *Options) any { return &o.Agent.Extensions }, support: Partly,
 			why: "of these there is " + strings.Join(Extensions(), ", ") + "; [patchbay] unknown_extensions decides about others, and one that filters ports (fwaas_v2) always stops", refuseWith: refuseExtensions},
 		{Option: config.Option{Group: groupAgent, Name: "root_helper", Default: "sudo", Help: "command that runs others as root"},
@@ -79,7 +79,7 @@ func agentRows() []row {
 
 // Extensions are the names of those that Patchbay has.
 func Extensions() []string {
-	return []string{"qos", "dhcp", "fdb", "log", "local_ip", "metadata_path", "dns_forwarder"}
+	return []string{"qos", "dhcp", "fdb", "log", "local_ip", "metadata_path", "dns_forwarder", "taas"}
 }
 
 // What unknown_extensions can be.

@@ -81,6 +81,11 @@ func TestInitialAndUpdates(t *testing.T) {
 				t.Errorf("column %s… is monitored", never)
 			}
 		}
+		for _, table := range []string{"Open_vSwitch", "Bridge", "Port", "Interface", "Controller", "Manager", "QoS", "Queue"} {
+			if !strings.Contains(string(asked), `"`+table+`":{"columns":["`) {
+				t.Errorf("table %s is not monitored: %s", table, asked)
+			}
+		}
 		v := f.view
 		if i := v.InterfaceByName("tap0"); i.OFPort != nil || v.PortOf(i.UUID).Name != "tap0" || v.BridgeOf(v.PortOf(i.UUID).UUID).Name != "br-int" {
 			t.Errorf("interface is %+v", i)
@@ -176,6 +181,122 @@ func TestInconsistentUpdates(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// An answer or a message that is none of the protocol's ends the connection as well.
+func TestMalformedMessages(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer any    // to the second subscription
+		text   string // a message
+		want   string
+	}{
+		"an answer that is no array":       {answer: map[string]any{}, want: "not an array of three elements"},
+		"an answer of two":                 {answer: []any{true, txn1}, want: "not an array of three elements"},
+		"an answer without found":          {answer: []any{5, txn1, json.RawMessage(`{}`)}, want: "decoding the answer to monitor_cond_since: json"},
+		"an answer without transaction":    {answer: []any{true, 5, json.RawMessage(`{}`)}, want: "decoding the answer to monitor_cond_since: json"},
+		"an answer without rows":           {answer: []any{false, txn1, 5}, want: "decoding updates"},
+		"an update that is no array":       {text: `{"id":null,"method":"update2","params":{}}`, want: "decoding update2: too few elements"},
+		"an update without rows":           {text: `{"id":null,"method":"update2","params":["patchbay"]}`, want: "decoding update2: too few elements"},
+		"an update without transaction":    {text: `{"id":null,"method":"update3","params":["patchbay",{},{}]}`, want: "decoding update3: no transaction id or no updates"},
+		"an update with transaction alone": {text: `{"id":null,"method":"update3","params":["patchbay","` + txn1 + `"]}`, want: "decoding update3: no transaction id or no updates"},
+		"no JSON":                          {text: `}`, want: "reading from the database"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &fake.RPC{}
+			s.Handle = func(conn *fake.RPCConn, _ string, _ []json.RawMessage) (any, string) {
+				if c.answer != nil && conn.N == 2 {
+					return c.answer, ""
+				}
+				return dump(txn1, oneBridge), ""
+			}
+			inBubble(t, s, ovsdb.Config{}, func(t *testing.T, f *follower) {
+				synctest.Wait()
+				first := s.Last()
+				if c.answer != nil {
+					_ = first.Close()
+				} else {
+					first.SendText(c.text)
+				}
+				elapse(time.Second)
+				last := f.batches[len(f.batches)-2]
+				if k := kinds(f); !strings.HasSuffix(k, "disconnected reconnected") || last.Err == nil || !strings.Contains(last.Err.Error(), c.want) {
+					t.Errorf("batches are %q, the last reason is %v", k, last.Err)
+				}
+			})
+		})
+	}
+}
+
+// An update that changes nothing that is read is no batch.
+func TestUpdatesOfNothing(t *testing.T) {
+	s := &fake.RPC{Handle: func(*fake.RPCConn, string, []json.RawMessage) (any, string) { return dump(txn1, oneBridge), "" }}
+	inBubble(t, s, ovsdb.Config{}, func(t *testing.T, f *follower) {
+		synctest.Wait()
+		notify(s.Last(), txn2, `{}`)
+		notify(s.Last(), txn2, `{"Port": {"`+portID+`": {"modify": {"tag": 6}}}}`)
+		synctest.Wait()
+		if k := kinds(f); k != "initial update" {
+			t.Errorf("batches are %q", k)
+		}
+	})
+}
+
+// When Run has returned the stream is closed: whoever reads it knows that nothing more comes.
+func TestTheStreamEndsWithRun(t *testing.T) {
+	for range 20 {
+		s := &fake.RPC{}
+		s.SetDown(errDown)
+		c := newFakeClient(s, ovsdb.Config{})
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		c.Run(ctx)
+		select {
+		case b, ok := <-c.Changes():
+			if ok {
+				t.Fatalf("a batch: %+v", b)
+			}
+		default:
+			t.Fatal("the stream is open")
+		}
+	}
+}
+
+// A server that knows neither way to subscribe is none that can be used, and that is said.
+func TestServerThatRefuses(t *testing.T) {
+	var methods []string
+	s := &fake.RPC{Handle: func(_ *fake.RPCConn, method string, _ []json.RawMessage) (any, string) {
+		methods = append(methods, method)
+		return nil, "unknown method"
+	}}
+	inBubble(t, s, ovsdb.Config{}, func(t *testing.T, f *follower) {
+		synctest.Wait()
+		if k := kinds(f); k != "disconnected" || !strings.Contains(f.batches[0].Err.Error(), "subscribing to changes: ") || strings.Join(methods, " ") != "monitor_cond_since monitor_cond" {
+			t.Errorf("batches are %q, asked %q", k, methods)
+		}
+	})
+}
+
+// Without its root row a database cannot say what ovs-vswitchd has applied.
+func TestNoRootRow(t *testing.T) {
+	s := &fake.RPC{Handle: func(*fake.RPCConn, string, []json.RawMessage) (any, string) {
+		return dump(txn1, `{"Port": {"`+portID+`": {"initial": {"name": "tap0"}}}}`), ""
+	}}
+	inBubble(t, s, ovsdb.Config{}, func(t *testing.T, f *follower) {
+		synctest.Wait()
+		_, err := f.client.Commit(t.Context(), f.tx(func(_ *ovsdb.View, tx *ovsdb.Tx) { tx.Port(portID).SetTag(1); tx.WaitApplied() }))
+		if !errors.Is(err, ovsdb.ErrConflict) || !strings.Contains(err.Error(), "no Open_vSwitch row") {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+// Whoever waits for the first connection and gives up is told so.
+func TestWaitingIsGivenUp(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := newFakeClient(&fake.RPC{}, ovsdb.Config{}).Capabilities(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
 	}
 }
 
@@ -306,6 +427,7 @@ func TestCommitErrors(t *testing.T) {
 			{"precondition", []any{fail("timed out"), nil}, ovsdb.ErrConflict, "row exists"},
 			{"constraint", []any{ok, fail("constraint violation")}, ovsdb.ErrConstraint, "constraint violation: why"},
 			{"at commit", []any{ok, ok, fail("referential integrity violation")}, ovsdb.ErrConstraint, "commit"},
+			{"too few results", []any{ok}, nil, "1 results for 2 operations"},
 			{"no answer", nil, ovsdb.ErrTimedOut, ""},
 			{"refused", "not allowed", nil, "not allowed"},
 			{"lost", "hang up", ovsdb.ErrDisconnected, ""},

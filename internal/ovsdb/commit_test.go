@@ -30,6 +30,7 @@ type committing struct {
 	sent    [][]int // tags of each transaction that was sent
 	next    int     // next_cfg that is answered; 0 gives no row
 	garbage bool    // next_cfg is no number
+	named   []string
 }
 
 func newCommitting() *committing {
@@ -52,6 +53,7 @@ func (s *committing) transact(ops []json.RawMessage) any {
 	for _, raw := range ops {
 		var o struct {
 			Op   string
+			Name string `json:"uuid-name"`
 			Rows []struct{ Tag int }
 			Row  struct{ Tag int }
 		}
@@ -59,6 +61,8 @@ func (s *committing) transact(ops []json.RawMessage) any {
 		switch {
 		case o.Op == "wait" && len(o.Rows) == 1 && o.Rows[0].Tag == 300:
 			return append(results, map[string]any{"error": "timed out", "details": "why"}, nil)
+		case o.Op == "insert":
+			s.named = append(s.named, o.Name)
 		case o.Op == "update":
 			tags = append(tags, o.Row.Tag)
 			if o.Row.Tag >= 100 && o.Row.Tag < 200 {
@@ -144,6 +148,13 @@ func TestCommitAll(t *testing.T) {
 		if _, err = f.client.Commit(t.Context(), tag(200)); !errors.As(err, &te) || te.What != "commit" || te.Detail != "referential integrity violation: at the end" {
 			t.Errorf("%v", err)
 		}
+		// New rows of transactions that are sent together have names of their own.
+		insert := func(_ *ovsdb.View, tx *ovsdb.Tx) { tx.InsertQueue(ovsdb.Queue{}) }
+		_, errs := f.client.CommitAll(t.Context(), []*ovsdb.Tx{f.tx(insert), f.tx(insert)})
+		if s.mu.Lock(); errs[0] != nil || errs[1] != nil || !slices.Equal(s.named, []string{"t0row1", "t1row1"}) {
+			t.Errorf("%v, rows %q", errs, s.named)
+		}
+		s.mu.Unlock()
 		s.SetDown(errDown)
 		_ = s.Last().Close()
 		synctest.Wait()
@@ -190,6 +201,11 @@ func TestWaitApplied(t *testing.T) {
 		s.mu.Unlock()
 		if _, err := commit(time.Second); !errors.Is(err, ovsdb.ErrNotApplied) || !errors.Is(err, ovsdb.ErrTimedOut) {
 			t.Errorf("not applied: %v", err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { time.Sleep(time.Second); cancel() }()
+		if _, err := f.client.Commit(ctx, f.tx(func(_ *ovsdb.View, tx *ovsdb.Tx) { tx.Port(portID).SetTag(1); tx.WaitApplied() })); !errors.Is(err, context.Canceled) || errors.Is(err, ovsdb.ErrNotApplied) {
+			t.Errorf("given up: %v", err)
 		}
 		s.mu.Lock()
 		s.next = 0
@@ -251,6 +267,51 @@ func TestEditsOnTheWire(t *testing.T) {
 		{"queue", func(tx *ovsdb.Tx) { tx.Queue(brID).MergeOtherConfig(kv) }, []string{merge("Queue", "other_config", brID)}},
 		{"queue: keys", func(tx *ovsdb.Tx) { tx.Queue(brID).RemoveOtherConfig("k") }, []string{gone("Queue", "other_config", brID)}},
 		{"queue: external_ids", func(tx *ovsdb.Tx) { tx.Queue(brID).MergeExternalIDs(kv) }, []string{merge("Queue", "external_ids", brID)}},
+		{"interface: other_config", func(tx *ovsdb.Tx) { tx.Interface(ifID).MergeOtherConfig(kv) }, []string{merge("Interface", "other_config", ifID)}},
+		{"interface: keys of other_config", func(tx *ovsdb.Tx) { tx.Interface(ifID).RemoveOtherConfig("k") }, []string{gone("Interface", "other_config", ifID)}},
+		{"all of a bridge", func(tx *ovsdb.Tx) {
+			tx.Bridge(brID).Verify("name").SetFailMode("secure").SetDatapathType("netdev").SetMcastSnooping(true).SetControllers().AddProtocols("OpenFlow14").
+				MergeOtherConfig(kv).RemoveOtherConfig("k").MergeExternalIDs(kv).SetFailMode("standalone")
+		}, []string{
+			row("Bridge", `"controller":["set",[]],"datapath_type":"netdev","fail_mode":"standalone","mcast_snooping_enable":true`, brID),
+			`{"op":"mutate","table":"Bridge","mutations":[["protocols","insert","OpenFlow14"],["other_config","delete","k"],["other_config","insert",["map",[["k","v"]]]],["other_config","delete","k"],` +
+				`["external_ids","delete","k"],["external_ids","insert",["map",[["k","v"]]]]],"where":[["_uuid","==",["uuid","` + brID + `"]]]}`,
+		}},
+		{"all of a port", func(tx *ovsdb.Tx) {
+			tx.Port(portID).Verify("tag").ClearTag().SetTag(7).SetVLANMode("access").SetTrunks(1, 2).ClearQoS().SetQoS(ovsdb.RefTo(brID)).
+				MergeOtherConfig(kv).RemoveOtherConfig("k").MergeExternalIDs(kv).SetTag(8)
+		}, []string{
+			row("Port", `"qos":["uuid","`+brID+`"],"tag":8,"trunks":["set",[1,2]],"vlan_mode":"access"`, portID),
+			`{"op":"mutate","table":"Port","mutations":[["other_config","delete","k"],["other_config","insert",["map",[["k","v"]]]],["other_config","delete","k"],` +
+				`["external_ids","delete","k"],["external_ids","insert",["map",[["k","v"]]]]],"where":[["_uuid","==",["uuid","` + portID + `"]]]}`,
+		}},
+		{"all of an interface", func(tx *ovsdb.Tx) {
+			tx.Interface(ifID).Verify("type").SetIngressPolicing(1, 2).SetType("patch").MergeOptions(kv).RemoveOptions("k").MergeOtherConfig(kv).RemoveOtherConfig("k").
+				MergeExternalIDs(kv).RemoveExternalIDs("k").SetType("internal")
+		}, []string{
+			row("Interface", `"ingress_policing_burst":2,"ingress_policing_rate":1,"type":"internal"`, ifID),
+			`{"op":"mutate","table":"Interface","mutations":[["options","delete","k"],["options","insert",["map",[["k","v"]]]],["options","delete","k"],` +
+				`["other_config","delete","k"],["other_config","insert",["map",[["k","v"]]]],["other_config","delete","k"],` +
+				`["external_ids","delete","k"],["external_ids","insert",["map",[["k","v"]]]],["external_ids","delete","k"]],"where":[["_uuid","==",["uuid","` + ifID + `"]]]}`,
+		}},
+		{"all of a QoS row and a queue", func(tx *ovsdb.Tx) {
+			tx.QoS(brID).SetQueue(1, ovsdb.RefTo(ifID)).RemoveQueue(2).MergeOtherConfig(kv).RemoveQueue(3)
+			tx.Queue(ifID).MergeOtherConfig(kv).RemoveOtherConfig("k").MergeExternalIDs(kv).RemoveOtherConfig("k")
+		}, []string{
+			`{"op":"mutate","table":"QoS","mutations":[["queues","delete",1],["queues","insert",["map",[[1,["uuid","` + ifID + `"]]]]],["queues","delete",2],` +
+				`["other_config","delete","k"],["other_config","insert",["map",[["k","v"]]]],["queues","delete",3]],"where":[["_uuid","==",["uuid","` + brID + `"]]]}`,
+			`{"op":"mutate","table":"Queue","mutations":[["other_config","delete","k"],["other_config","insert",["map",[["k","v"]]]],["other_config","delete","k"],` +
+				`["external_ids","delete","k"],["external_ids","insert",["map",[["k","v"]]]],["other_config","delete","k"]],"where":[["_uuid","==",["uuid","` + ifID + `"]]]}`,
+		}},
+		{"new QoS rows", func(tx *ovsdb.Tx) {
+			queue := tx.InsertQueue(ovsdb.Queue{OtherConfig: kv})
+			tx.InsertQoS(ovsdb.QoS{Type: "htb", Queues: map[int]ovsdb.UUID{2: ifID}, ExternalIDs: kv}, map[int]ovsdb.Ref{2: queue})
+			tx.InsertQoS(ovsdb.QoS{Queues: map[int]ovsdb.UUID{1: ifID}}, nil)
+		}, []string{
+			`{"op":"insert","table":"Queue","row":{"external_ids":["map",[]],"other_config":["map",[["k","v"]]]},"uuid-name":"row1"}`,
+			`{"op":"insert","table":"QoS","row":{"external_ids":["map",[["k","v"]]],"other_config":["map",[]],"queues":["map",[[2,["named-uuid","row1"]]]],"type":"htb"},"uuid-name":"row2"}`,
+			`{"op":"insert","table":"QoS","row":{"external_ids":["map",[]],"other_config":["map",[]],"queues":["map",[[1,["uuid","` + ifID + `"]]]],"type":""},"uuid-name":"row3"}`,
+		}},
 		{"deletions", func(tx *ovsdb.Tx) { tx.DeleteQoS(brID); tx.DeleteQueue(ifID) }, []string{
 			`{"op":"delete","table":"QoS","where":[["_uuid","==",["uuid","` + brID + `"]]]}`, `{"op":"delete","table":"Queue","where":[["_uuid","==",["uuid","` + ifID + `"]]]}`,
 		}},

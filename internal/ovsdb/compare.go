@@ -39,16 +39,18 @@ func Compare(before, after *View) []RowChange {
 		}
 		return ""
 	}
-	ofController := func(id UUID) string {
+	with := func(has func(*Bridge) []UUID, id UUID) string {
 		for _, v := range []*View{after, before} {
 			for b := range v.Bridges() {
-				if slices.Contains(b.Controllers, id) {
+				if slices.Contains(has(b), id) {
 					return b.Name
 				}
 			}
 		}
 		return ""
 	}
+	ofController := func(id UUID) string { return with(func(b *Bridge) []UUID { return b.Controllers }, id) }
+	ofMirror := func(id UUID) string { return with(func(b *Bridge) []UUID { return b.Mirrors }, id) }
 	ofInterface := func(id UUID) string {
 		for _, v := range []*View{after, before} {
 			if p := v.PortOf(id); p != nil {
@@ -67,6 +69,7 @@ func Compare(before, after *View) []RowChange {
 	rows(&out, &s.iface, before.interfaces.rows, after.interfaces.rows,
 		func(i *Interface) (string, string) { return i.Name, ofInterface(i.UUID) })
 	rows(&out, &s.qos, before.qos.rows, after.qos.rows, func(q *QoS) (string, string) { return string(q.UUID), "" })
+	rows(&out, &s.mirror, before.mirrors.rows, after.mirrors.rows, func(m *Mirror) (string, string) { return m.Name, ofMirror(m.UUID) })
 	rows(&out, &s.queue, before.queues.rows, after.queues.rows, func(q *Queue) (string, string) { return string(q.UUID), "" })
 	slices.SortStableFunc(out, func(a, b RowChange) int { return cmp.Compare(a.Bridge, b.Bridge) })
 	return out
@@ -75,7 +78,7 @@ func Compare(before, after *View) []RowChange {
 // leftOut are columns that say nothing about what was decided.
 func leftOut(column string) bool {
 	return slices.Contains([]string{
-		"bridges", "manager_options", "ports", "controller", "interfaces", "queues", // references
+		"bridges", "manager_options", "ports", "controller", "interfaces", "queues", "mirrors", // references
 		"cur_cfg", "ovs_version", "datapath_types", "iface_types", "datapath_id", "ofport", "error", "is_connected", // the switch's
 		"name", "target", // in the name of the row
 	}, column)

@@ -6,19 +6,11 @@ package ovsdb_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -52,46 +44,6 @@ func TestCapabilities(t *testing.T) {
 	if !slices.Contains(caps.DatapathTypes, "netdev") || !slices.Contains(caps.IfaceTypes, "vxlan") || caps.OVSVersion != "3.1.0" || !caps.HWOffload {
 		t.Errorf("capabilities are %+v", caps)
 	}
-}
-
-// certificates makes a CA with a key pair for each name and returns the directory of the PEM files.
-func certificates(t testing.TB, names ...string) string {
-	t.Helper()
-	dir := t.TempDir()
-	write := func(file, kind string, der []byte) {
-		if err := os.WriteFile(filepath.Join(dir, file), pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	must := func(err error) {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(err)
-	ca := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca " + t.Name()}, NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, ca, ca, &caKey.PublicKey, caKey)
-	must(err)
-	write("ca.pem", "CERTIFICATE", der)
-	for i, name := range names {
-		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		must(err)
-		// As ovs-pki does: no names besides the common name, no extended usage.
-		cert := &x509.Certificate{
-			SerialNumber: big.NewInt(int64(i + 2)), Subject: pkix.Name{CommonName: name + " id:1"}, NotAfter: time.Now().Add(time.Hour),
-		}
-		der, err := x509.CreateCertificate(rand.Reader, cert, ca, &key.PublicKey, caKey)
-		must(err)
-		write(name+".pem", "CERTIFICATE", der)
-		der, err = x509.MarshalECPrivateKey(key)
-		must(err)
-		write(name+".key", "EC PRIVATE KEY", der)
-	}
-	return dir
 }
 
 func TestSSL(t *testing.T) {

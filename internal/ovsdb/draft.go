@@ -23,6 +23,7 @@ type draft struct {
 	managers    drafted[Manager]
 	qos         drafted[QoS]
 	queues      drafted[Queue]
+	mirrors     drafted[Mirror]
 }
 
 // drafted is one table of it. Rows are those before; changed rows are copies, nil for one that is gone.
@@ -42,6 +43,7 @@ func newDraft(v *View) *draft {
 		newDrafted(&s.root, v.root.rows), newDrafted(&s.bridge, v.bridges.rows), newDrafted(&s.port, v.ports.rows),
 		newDrafted(&s.iface, v.interfaces.rows), newDrafted(&s.controller, v.controllers.rows),
 		newDrafted(&s.manager, v.managers.rows), newDrafted(&s.qos, v.qos.rows), newDrafted(&s.queue, v.queues.rows),
+		newDrafted(&s.mirror, v.mirrors.rows),
 	}
 }
 
@@ -63,6 +65,8 @@ func (d *draft) change(o *op, id UUID, names map[string]UUID) error {
 		return d.qos.change(o, id, names)
 	case d.queues.table.name:
 		return d.queues.change(o, id, names)
+	case d.mirrors.table.name:
+		return d.mirrors.change(o, id, names)
 	}
 	return fmt.Errorf("table %s is not read", o.table)
 }
@@ -79,7 +83,7 @@ func (d *draft) taken(table, name string) bool {
 
 // collect removes rows that nothing refers to any more, as the database does.
 func (d *draft) collect() {
-	bridges, ports, interfaces, controllers := map[UUID]bool{}, map[UUID]bool{}, map[UUID]bool{}, map[UUID]bool{}
+	bridges, ports, interfaces, controllers, mirrors := map[UUID]bool{}, map[UUID]bool{}, map[UUID]bool{}, map[UUID]bool{}, map[UUID]bool{}
 	enter := func(set map[UUID]bool, ids []UUID) {
 		for _, id := range ids {
 			set[id] = true
@@ -92,19 +96,38 @@ func (d *draft) collect() {
 	for _, b := range d.bridges.all() {
 		enter(ports, b.Ports)
 		enter(controllers, b.Controllers)
+		enter(mirrors, b.Mirrors)
 	}
 	d.ports.keep(ports)
 	d.controllers.keep(controllers)
+	d.mirrors.keep(mirrors)
+	d.unmirror(ports)
 	for _, p := range d.ports.all() {
 		enter(interfaces, p.Interfaces)
 	}
 	d.interfaces.keep(interfaces)
 }
 
+// unmirror takes ports that are gone out of mirrors.
+func (d *draft) unmirror(ports map[UUID]bool) {
+	gone := func(id UUID) bool { return !ports[id] }
+	for id, m := range d.mirrors.all() {
+		left := *m
+		left.SelectSrc, left.SelectDst = slices.DeleteFunc(slices.Clone(m.SelectSrc), gone), slices.DeleteFunc(slices.Clone(m.SelectDst), gone)
+		if gone(m.Output) {
+			left.Output = ""
+		}
+		if len(left.SelectSrc) != len(m.SelectSrc) || len(left.SelectDst) != len(m.SelectDst) || left.Output != m.Output {
+			d.mirrors.changed[id] = &left
+		}
+	}
+}
+
 func (d *draft) batch() *Batch {
 	return &Batch{
 		OpenVSwitch: d.roots.diffs(), Bridges: d.bridges.diffs(), Ports: d.ports.diffs(), Interfaces: d.interfaces.diffs(),
 		Controllers: d.controllers.diffs(), Managers: d.managers.diffs(), QoS: d.qos.diffs(), Queues: d.queues.diffs(),
+		Mirrors: d.mirrors.diffs(),
 	}
 }
 

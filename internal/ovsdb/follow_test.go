@@ -78,6 +78,7 @@ func (f *follower) read() {
 		check(f, b.Managers, func(r *ovsdb.Manager) ovsdb.UUID { return r.UUID })
 		check(f, b.QoS, func(r *ovsdb.QoS) ovsdb.UUID { return r.UUID })
 		check(f, b.Queues, func(r *ovsdb.Queue) ovsdb.UUID { return r.UUID })
+		check(f, b.Mirrors, func(r *ovsdb.Mirror) ovsdb.UUID { return r.UUID })
 		f.view.Apply(b)
 		f.batches = append(f.batches, b)
 		close(f.moved)

@@ -164,7 +164,7 @@ func Whole(v *View) *Batch {
 	return &Batch{
 		Seq: 1, Kind: Initial, OpenVSwitch: appeared(v.root), Bridges: appeared(v.bridges), Ports: appeared(v.ports),
 		Interfaces: appeared(v.interfaces), Controllers: appeared(v.controllers), Managers: appeared(v.managers),
-		QoS: appeared(v.qos), Queues: appeared(v.queues),
+		QoS: appeared(v.qos), Queues: appeared(v.queues), Mirrors: appeared(v.mirrors),
 	}
 }
 

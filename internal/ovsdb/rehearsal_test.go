@@ -3,11 +3,14 @@
 package ovsdb_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 )
@@ -41,10 +44,11 @@ func rehearsal() (*ovsdb.Rehearsal, *ovsdb.View) {
 func deliver(t *testing.T, r *ovsdb.Rehearsal, v *ovsdb.View, upTo uint64) {
 	t.Helper()
 	go r.Run(t.Context())
+	if b := <-r.Changes(); b.Kind != ovsdb.Initial || b.Seq != 1 {
+		t.Errorf("the first batch is %v, %d", b.Kind, b.Seq)
+	}
 	for v.Seq() < upTo {
-		if b := <-r.Changes(); b.Kind != ovsdb.Initial {
-			v.Apply(b)
-		}
+		v.Apply(<-r.Changes())
 	}
 }
 
@@ -89,6 +93,17 @@ func TestARehearsalDoesWhatTheSwitchWould(t *testing.T) {
 	if v.BridgeByName("br-ex").FailMode != "" || v.PortByName("ext0").Tag != nil {
 		t.Error("rows were changed that somebody else holds")
 	}
+	if !r.MadeUp(0xfeff) {
+		t.Error("the first number that is made up is not")
+	}
+	for _, n := range []int{0xfeff + 1, *made.OFPort - 1, 0} {
+		if r.MadeUp(n) {
+			t.Errorf("number %d is made up, besides %d", n, *made.OFPort)
+		}
+	}
+	if r.Owner(id(3)) != "" || r.Owner(id(99)) != "" {
+		t.Error("an owner that nobody named")
+	}
 }
 
 func TestCompareNamesWhatDiffers(t *testing.T) {
@@ -119,6 +134,135 @@ func TestCompareNamesWhatDiffers(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
 	}
+}
+
+// TestCompareNamesEveryTable: rows come by bridge, those of none first; what the switch writes and what refers to other rows is left out.
+func TestCompareNamesEveryTable(t *testing.T) {
+	batch := func(gone bool, probe int, config map[string]string) *ovsdb.Batch {
+		b := &ovsdb.Batch{
+			OpenVSwitch: []ovsdb.Diff[ovsdb.OpenVSwitch]{{New: &ovsdb.OpenVSwitch{UUID: "r", Bridges: []ovsdb.UUID{"z", "a"}, CurCfg: probe, OtherConfig: config}}},
+			Managers:    []ovsdb.Diff[ovsdb.Manager]{{New: &ovsdb.Manager{UUID: "m", Target: "ptcp:6640", InactivityProbe: &probe}}},
+			Bridges: []ovsdb.Diff[ovsdb.Bridge]{
+				{New: &ovsdb.Bridge{UUID: "z", Name: "br-z", Controllers: []ovsdb.UUID{"zc"}, Ports: []ovsdb.UUID{"zp"}, OtherConfig: config}},
+				{New: &ovsdb.Bridge{UUID: "a", Name: "br-a", Controllers: []ovsdb.UUID{"ac"}, Ports: []ovsdb.UUID{"ap"}, McastSnoopingEnable: probe > 1}},
+			},
+			Controllers: []ovsdb.Diff[ovsdb.Controller]{
+				{New: &ovsdb.Controller{UUID: "zc", Target: "tcp:z", InactivityProbe: &probe, IsConnected: probe > 1}}, {New: &ovsdb.Controller{UUID: "ac", Target: "tcp:a", InactivityProbe: &probe}},
+				{New: &ovsdb.Controller{UUID: "nc", Target: "tcp:n", RateLimit: &probe}},
+			},
+			Ports: []ovsdb.Diff[ovsdb.Port]{
+				{New: &ovsdb.Port{UUID: "zp", Name: "zp", Interfaces: []ovsdb.UUID{"zi"}, Trunks: []int{probe, 9}}}, {New: &ovsdb.Port{UUID: "ap", Name: "ap", OtherConfig: config}},
+				{New: &ovsdb.Port{UUID: "np", Name: "np", OtherConfig: config}},
+			},
+			Interfaces: []ovsdb.Diff[ovsdb.Interface]{
+				{New: &ovsdb.Interface{UUID: "zi", Name: "zp", OFPort: &probe, IngressPolicingRate: probe - 1}}, {New: &ovsdb.Interface{UUID: "ni", Name: "np", Type: "internal", Options: config}},
+			},
+			QoS:    []ovsdb.Diff[ovsdb.QoS]{{New: &ovsdb.QoS{UUID: "q", Queues: map[int]ovsdb.UUID{probe: "u"}, ExternalIDs: config}}},
+			Queues: []ovsdb.Diff[ovsdb.Queue]{{New: &ovsdb.Queue{UUID: "u", OtherConfig: config}}},
+		}
+		if gone {
+			b.Bridges, b.Ports = b.Bridges[:1], b.Ports[:1]
+			b.Bridges[0].New.Ports, b.Bridges[0].New.Controllers = nil, nil
+		}
+		return b
+	}
+	compare := func(one, two *ovsdb.Batch) (got []string) {
+		before, after := ovsdb.NewView(), ovsdb.NewView()
+		before.Apply(one)
+		after.Apply(two)
+		for _, c := range ovsdb.Compare(before, after) {
+			got = append(got, fmt.Sprintf("%s|%s %s %s %v", c.Bridge, c.Change, c.Table, c.Name, c.Values))
+		}
+		return got
+	}
+	if got, want := compare(batch(false, 1, map[string]string{"a": "1", "b": "2"}), batch(false, 2, map[string]string{"a": "3", "c": "4"})), []string{
+		"|changed Open_vSwitch  [{other_config:a 1 3} {other_config:b 2 } {other_config:c  4}]",
+		"|changed Manager ptcp:6640 [{inactivity_probe 1 2}]",
+		"|changed Controller tcp:n [{controller_rate_limit 1 2}]",
+		"|changed Port np [{other_config:a 1 3} {other_config:b 2 } {other_config:c  4}]",
+		"|changed Interface np [{options:a 1 3} {options:b 2 } {options:c  4}]",
+		"|changed QoS q [{external_ids:a 1 3} {external_ids:b 2 } {external_ids:c  4}]",
+		"|changed Queue u [{other_config:a 1 3} {other_config:b 2 } {other_config:c  4}]",
+		"br-a|changed Bridge br-a [{mcast_snooping_enable  true}]",
+		"br-a|changed Controller tcp:a [{inactivity_probe 1 2}]",
+		"br-a|changed Port ap [{other_config:a 1 3} {other_config:b 2 } {other_config:c  4}]",
+		"br-z|changed Bridge br-z [{other_config:a 1 3} {other_config:b 2 } {other_config:c  4}]",
+		"br-z|changed Controller tcp:z [{inactivity_probe 1 2}]",
+		"br-z|changed Port zp [{trunks 1,9 2,9}]",
+		"br-z|changed Interface zp [{ingress_policing_rate  1}]",
+	}; !slices.Equal(got, want) {
+		t.Errorf("got %q", got)
+	}
+	// What is gone is named by the bridge that it was on, and what was moved by the one that it is on.
+	if got, want := compare(batch(false, 1, nil), batch(true, 1, nil)), []string{"|removed Port np []", "br-a|removed Bridge br-a []", "br-a|removed Port ap []"}; !slices.Equal(got, want) {
+		t.Errorf("got %q", got)
+	}
+}
+
+// once is a client that has these batches.
+type once struct {
+	batches chan *ovsdb.Batch
+	over    bool // Run has returned
+}
+
+func (o *once) Changes() <-chan *ovsdb.Batch { return o.batches }
+
+func (o *once) Run(ctx context.Context) {
+	<-ctx.Done()
+	o.over = true
+}
+
+func TestReadAll(t *testing.T) {
+	rows, why := &ovsdb.Batch{Seq: 1, Kind: ovsdb.Initial}, errors.New("not there")
+	for name, c := range map[string]struct {
+		batch *ovsdb.Batch
+		want  error
+	}{
+		"rows": {rows, nil}, "not there": {&ovsdb.Batch{Kind: ovsdb.Disconnected, Err: why}, why}, "no answer": {nil, context.DeadlineExceeded},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			client := &once{batches: make(chan *ovsdb.Batch, 1)}
+			if c.batch != nil {
+				client.batches <- c.batch
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			got, err := ovsdb.ReadAll(ctx, client)
+			if !errors.Is(err, c.want) || (err == nil) != (got == rows) || !client.over {
+				t.Errorf("%s: %v, %v, over %v", name, got, err, client.over)
+			}
+		})
+	}
+	// A client that was stopped ends its stream; which of the two is seen first is chance.
+	for range 20 {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(why)
+		client := &once{batches: make(chan *ovsdb.Batch)}
+		close(client.batches)
+		if got, err := ovsdb.ReadAll(ctx, client); !errors.Is(err, why) || got != nil {
+			t.Fatalf("stopped: %v, %v", got, err)
+		}
+	}
+}
+
+// TestWhole: what another agent over the same database begins with is every row.
+func TestWhole(t *testing.T) {
+	r, v := rehearsal()
+	tx := ovsdb.NewTx(v)
+	tx.Bridge(id(2)).SetControllers(ovsdb.Controller{Target: "t"})
+	tx.InsertQoS(ovsdb.QoS{Type: "htb"}, map[int]ovsdb.Ref{1: tx.InsertQueue(ovsdb.Queue{})})
+	if _, errs := r.CommitAll(t.Context(), []*ovsdb.Tx{tx}); errs[0] != nil {
+		t.Fatal(errs)
+	}
+	r.Look(func(now *ovsdb.View) {
+		b, again := ovsdb.Whole(now), ovsdb.NewView()
+		if b.Seq != 1 || b.Kind != ovsdb.Initial || b.Len() != 9 {
+			t.Errorf("batch %d is %v with %d rows", b.Seq, b.Kind, b.Len())
+		}
+		if again.Apply(b); len(ovsdb.Compare(now, again)) != 0 {
+			t.Error(ovsdb.Compare(now, again))
+		}
+	})
 }
 
 func TestTheSecondOfTwoThatWantANameWaits(t *testing.T) {

@@ -29,6 +29,7 @@ type Bridge struct {
 	Name                string
 	Ports               []UUID // sorted
 	Controllers         []UUID // sorted
+	Mirrors             []UUID // sorted
 	DatapathType        string
 	DatapathID          string // 16 hexadecimal digits, empty until ovs-vswitchd has made the bridge
 	FailMode            string // "secure", "standalone" or empty
@@ -98,6 +99,17 @@ type QoS struct {
 type Queue struct {
 	UUID        UUID
 	OtherConfig map[string]string
+	ExternalIDs map[string]string
+}
+
+// Mirror is a row of the table Mirror. When a port that it names is deleted, the database takes it out of the row.
+type Mirror struct {
+	UUID        UUID
+	Name        string
+	SelectAll   bool
+	SelectSrc   []UUID // ports whose packets are copied as they come in; sorted
+	SelectDst   []UUID // ports whose packets are copied as they go out; sorted
+	Output      UUID   // port that copies go to; empty when not set
 	ExternalIDs map[string]string
 }
 

@@ -24,6 +24,7 @@ type schema struct {
 	manager    table[Manager]
 	qos        table[QoS]
 	queue      table[Queue]
+	mirror     table[Mirror]
 }
 
 type table[T any] struct {
@@ -78,6 +79,7 @@ func newSchema() *schema {
 			"name":                  col(func(r *Bridge) *string { return &r.Name }, stringCodec()),
 			"ports":                 col(func(r *Bridge) *[]UUID { return &r.Ports }, uuids),
 			"controller":            col(func(r *Bridge) *[]UUID { return &r.Controllers }, uuids),
+			"mirrors":               col(func(r *Bridge) *[]UUID { return &r.Mirrors }, uuids),
 			"datapath_type":         col(func(r *Bridge) *string { return &r.DatapathType }, stringCodec()),
 			"datapath_id":           col(func(r *Bridge) *string { return &r.DatapathID }, optStringCodec()),
 			"fail_mode":             col(func(r *Bridge) *string { return &r.FailMode }, optStringCodec()),
@@ -130,6 +132,14 @@ func newSchema() *schema {
 			"other_config": col(func(r *Queue) *map[string]string { return &r.OtherConfig }, strMap),
 			"external_ids": col(func(r *Queue) *map[string]string { return &r.ExternalIDs }, strMap),
 		}},
+		mirror: table[Mirror]{"Mirror", func(r *Mirror) *UUID { return &r.UUID }, map[string]column[Mirror]{
+			"name":            col(func(r *Mirror) *string { return &r.Name }, stringCodec()),
+			"select_all":      col(func(r *Mirror) *bool { return &r.SelectAll }, boolCodec()),
+			"select_src_port": col(func(r *Mirror) *[]UUID { return &r.SelectSrc }, uuids),
+			"select_dst_port": col(func(r *Mirror) *[]UUID { return &r.SelectDst }, uuids),
+			"output_port":     col(func(r *Mirror) *UUID { return &r.Output }, optUUIDCodec()),
+			"external_ids":    col(func(r *Mirror) *map[string]string { return &r.ExternalIDs }, strMap),
+		}},
 	}
 }
 
@@ -147,6 +157,7 @@ func (s *schema) monitorRequests() map[string]wire.MonitorRequest {
 	add(s.manager.name, s.manager.columnNames())
 	add(s.qos.name, s.qos.columnNames())
 	add(s.queue.name, s.queue.columnNames())
+	add(s.mirror.name, s.mirror.columnNames())
 	return requests
 }
 

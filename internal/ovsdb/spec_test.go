@@ -9,7 +9,9 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -21,7 +23,7 @@ func begin() *Batch {
 	return &Batch{
 		Seq: 1, Kind: Initial, OpenVSwitch: []Diff[OpenVSwitch]{{New: &OpenVSwitch{UUID: "root", Bridges: []UUID{"br", "tr"}}}},
 		Bridges: []Diff[Bridge]{
-			{New: &Bridge{UUID: "br", Name: "br-int", Ports: []UUID{"p", "q", "r"}, OtherConfig: map[string]string{"mark": "true", "other": "x"}}},
+			{New: &Bridge{UUID: "br", Name: "br-int", Ports: []UUID{"p", "q", "r"}, Mirrors: []UUID{"m"}, OtherConfig: map[string]string{"mark": "true", "other": "x"}}},
 			{New: &Bridge{UUID: "tr", Name: "tbr-1", Ports: []UUID{"o"}}},
 		},
 		Ports: []Diff[Port]{
@@ -30,13 +32,14 @@ func begin() *Batch {
 			{New: &Port{UUID: "o", Name: "spt-1", Interfaces: []UUID{"oi"}}},
 		},
 		Interfaces: []Diff[Interface]{
-			{New: &Interface{UUID: "pi", Name: "tap", ExternalIDs: map[string]string{"iface-id": "1"}}},
+			{New: &Interface{UUID: "pi", Name: "tap", ExternalIDs: map[string]string{"iface-id": "1", "mark": "1"}}},
 			{New: &Interface{UUID: "qi", Name: "spi-1", Type: "patch", Options: map[string]string{"peer": "spt-1"}}},
 			{New: &Interface{UUID: "ri", Name: "spi-2", Type: "patch", Options: map[string]string{"peer": "spt-2"}}},
 			{New: &Interface{UUID: "oi", Name: "spt-1", Type: "patch", Options: map[string]string{"peer": "spi-1"}}},
 		},
-		QoS:    []Diff[QoS]{{New: &QoS{UUID: "qos", Queues: map[int]UUID{0: "queue"}, ExternalIDs: map[string]string{"id": "gone"}}}},
-		Queues: []Diff[Queue]{{New: &Queue{UUID: "queue", ExternalIDs: ids, OtherConfig: map[string]string{"burst": "1"}}}},
+		Mirrors: []Diff[Mirror]{{New: &Mirror{UUID: "m", Name: "m1", SelectAll: true, SelectSrc: []UUID{"p"}, Output: "q", ExternalIDs: map[string]string{"mark": "1"}}}},
+		QoS:     []Diff[QoS]{{New: &QoS{UUID: "qos", Queues: map[int]UUID{0: "queue"}, ExternalIDs: map[string]string{"id": "gone"}}}},
+		Queues:  []Diff[Queue]{{New: &Queue{UUID: "queue", ExternalIDs: ids, OtherConfig: map[string]string{"burst": "1"}}}},
 	}
 }
 
@@ -75,6 +78,16 @@ func specs() map[string]struct {
 		"no patches and no bridge":    {AbsentPatches{Bridge: "tbr-1", Prefixes: []string{"spt-"}, PeerBridge: "br-int", PeerPrefixes: []string{"spi-"}, WithBridge: true}, "mutate Bridge, mutate Open_vSwitch"},
 		"a patch with a peer":         {StrayPatch{Bridge: "br-int", Name: "spi-1", PeerPrefixes: []string{"spt-"}}, ""},
 		"a patch without a peer":      {StrayPatch{Bridge: "br-int", Name: "spi-2", PeerPrefixes: []string{"spt-"}}, "mutate Bridge"},
+		"a new mirror":                {MirrorSpec{Bridge: "br-int", Name: "m2", ExternalIDs: map[string]string{"mark": "2"}, Src: []string{"tap"}, Dst: []string{"tap", "spt-1"}, Output: "spi-1"}, "insert Mirror, mutate Bridge"},
+		"a mirror":                    {MirrorSpec{Bridge: "br-int", Name: "m1", ExternalIDs: map[string]string{"mark": "1"}, Src: []string{"spi-2", "tap"}, Dst: []string{"tap"}, Output: "spi-1"}, "update Mirror"},
+		"another mirror for the same": {MirrorSpec{Bridge: "br-int", Name: "m2", ExternalIDs: map[string]string{"mark": "1"}, Output: "spi-1"}, "insert Mirror, mutate Bridge"},
+		"a mirror of others":          {MirrorSpec{Bridge: "br-int", Name: "m1", ExternalIDs: map[string]string{"mark": "2"}, Output: "spi-1"}, "insert Mirror, mutate Bridge"},
+		"a mirror to no port":         {MirrorSpec{Bridge: "br-int", Name: "m3", Output: "spt-1"}, ""},
+		"a mirror of no bridge":       {MirrorSpec{Bridge: "br-tun", Name: "m3", Output: "spi-1"}, ""},
+		"nothing marked":              {AbsentMarked{Bridge: "br-int", Key: "mark", Value: "1"}, "mutate Bridge"},
+		"nothing marked otherwise":    {AbsentMarked{Bridge: "br-int", Key: "mark", Value: "2"}, ""},
+		"nothing unmarked":            {AbsentMarked{Bridge: "br-int", Key: "mark"}, ""},
+		"nothing marked elsewhere":    {AbsentMarked{Bridge: "br-tun", Key: "mark", Value: "1"}, ""},
 		"config":                      {ConfigSpec{Port: "p", Set: map[string]string{"new": "1"}, Remove: map[string]string{"old": "2", "none": ""}}, "mutate Port"},
 		"config that may stay":        {ConfigSpec{Port: "p", Remove: map[string]string{"old": "1"}}, ""},
 		"a port's QoS": {PortQoS{Port: "p", Key: QoSKey{ExternalIDs: map[string]string{"id": "tap"}}, New: QoS{Type: "linux-htb", ExternalIDs: map[string]string{"id": "tap"}},
@@ -128,6 +141,187 @@ func TestSpecs(t *testing.T) {
 			t.Errorf("%s: the spec has become %+v", name, c.spec)
 		}
 	}
+}
+
+// TestWhatSpecsWrite: the rows as they are after that.
+func TestWhatSpecsWrite(t *testing.T) {
+	probe, limit := 5, 7
+	controller := func(v *View, bridge string) *Controller {
+		if b := v.BridgeByName(bridge); len(b.Controllers) == 1 {
+			return v.Controller(b.Controllers[0])
+		}
+		return &Controller{}
+	}
+	id := func(v *View, key string) string { return v.Interface("pi").ExternalIDs[key] }
+	for name, c := range map[string]struct {
+		specs []Spec // one after the other
+		holds func(*View) bool
+	}{
+		"a new port with VLANs": {[]Spec{PortSpec{Bridge: "br-int", Name: "new", Initial: &VLANs{Tag: 7, Mode: "trunk", Trunks: []int{7, 8}}}}, func(v *View) bool {
+			p := v.PortByName("new")
+			return *p.Tag == 7 && p.VLANMode == "trunk" && slices.Equal(p.Trunks, []int{7, 8})
+		}},
+		"a new port": {[]Spec{PortSpec{Bridge: "br-int", Name: "new", Tag: ptr(3), Type: "internal", OtherConfig: map[string]string{"a": "b"}, ExternalIDs: map[string]string{"c": "d"}}}, func(v *View) bool {
+			p, i := v.PortByName("new"), v.InterfaceByName("new")
+			return *p.Tag == 3 && p.OtherConfig["a"] == "b" && i.Type == "internal" && i.ExternalIDs["c"] == "d" && v.BridgeOf(p.UUID).Name == "br-int"
+		}},
+		"a port that is there": {[]Spec{PortSpec{Bridge: "br-int", Name: "tap", Initial: &VLANs{Tag: 7}}}, func(v *View) bool { return v.Port("p").Tag == nil }},
+		"a port in a VLAN": {[]Spec{AccessSpec{Port: "p", Tag: 3, OtherConfig: map[string]string{"tag": "3"}}}, func(v *View) bool {
+			p := v.Port("p")
+			return *p.Tag == 3 && p.VLANMode == "" && p.Trunks == nil && p.OtherConfig["tag"] == "3" && p.OtherConfig["old"] == "1"
+		}},
+		"a port in no network": {[]Spec{IsolationSpec{Port: "q", VLAN: 4095}}, func(v *View) bool {
+			p := v.Port("q")
+			return *p.Tag == 4095 && p.VLANMode == "trunk" && slices.Equal(p.Trunks, []int{4095})
+		}},
+		"limits": {[]Spec{InterfaceSpec{Interface: "pi", Policing: &Policing{1, 2}}}, func(v *View) bool {
+			i := v.Interface("pi")
+			return i.IngressPolicingRate == 1 && i.IngressPolicingBurst == 2
+		}},
+		"one limit":   {[]Spec{InterfaceSpec{Interface: "pi", Policing: &Policing{0, 2}}}, func(v *View) bool { return v.Interface("pi").IngressPolicingBurst == 2 }},
+		"steering":    {[]Spec{InterfaceSpec{Interface: "pi", Steering: ptr(Steering("hash"))}}, func(v *View) bool { return SteeringOf(v.Interface("pi")) == "hash" }},
+		"no steering": {[]Spec{InterfaceSpec{Interface: "pi", Steering: ptr(Steering("hash"))}, InterfaceSpec{Interface: "pi", Steering: ptr(Steering(""))}}, func(v *View) bool { return len(v.Interface("pi").OtherConfig) == 0 }},
+		"one id":      {[]Spec{InterfaceSpec{Interface: "pi", ExternalIDs: map[string]string{"a": "b", "iface-id": "1"}}}, func(v *View) bool { return id(v, "a") == "b" && id(v, "iface-id") == "1" }},
+		"a list": {[]Spec{InterfaceSpec{Interface: "pi", List: &IDList{Key: "ids", IDs: []string{"b", "a", "b"}, Present: map[string]string{"spt-1": "c", "spi-1": "d"}, Bridge: "tbr-1"}}}, func(v *View) bool {
+			return id(v, "ids") == `["a", "b", "c"]`
+		}},
+		"a list in another order": {[]Spec{
+			InterfaceSpec{Interface: "pi", ExternalIDs: map[string]string{"ids": `["b","a"]`}}, InterfaceSpec{Interface: "pi", List: &IDList{Key: "ids", IDs: []string{"a", "b"}}},
+		}, func(v *View) bool { return id(v, "ids") == `["b","a"]` }},
+		"an interface that is gone": {[]Spec{InterfaceSpec{Interface: "gone", Policing: &Policing{1, 2}}}, func(v *View) bool { return v.Interface("gone") == nil }},
+		"config": {[]Spec{ConfigSpec{Port: "p", Set: map[string]string{"new": "1"}, Remove: map[string]string{"old": "2", "none": ""}}, ConfigSpec{Port: "gone", Set: map[string]string{"a": "b"}}}, func(v *View) bool {
+			return len(v.Port("p").OtherConfig) == 1 && v.Port("p").OtherConfig["new"] == "1"
+		}},
+		"a bridge": {[]Spec{BridgeSpec{
+			Name: "br-int", FailMode: "secure", DatapathType: "netdev", Protocols: []string{"OpenFlow14"}, RemoveConfig: []string{"mark"}, McastSnooping: ptr(true),
+			ExternalIDs: map[string]string{"a": "b"}, FirstController: &Controller{Target: "t", InactivityProbe: &probe, RateLimit: &limit},
+		}}, func(v *View) bool {
+			b, c := v.BridgeByName("br-int"), controller(v, "br-int")
+			return b.FailMode == "secure" && b.DatapathType == "netdev" && slices.Equal(b.Protocols, []string{"OpenFlow14"}) && len(b.OtherConfig) == 1 && b.OtherConfig["other"] == "x" &&
+				b.McastSnoopingEnable && b.ExternalIDs["a"] == "b" && c.Target == "t" && *c.InactivityProbe == 5 && *c.RateLimit == 7 && c.BurstLimit == nil
+		}},
+		"protocols and config": {[]Spec{BridgeSpec{Name: "br-int", Protocols: []string{"OpenFlow14"}, OtherConfig: map[string]string{"a": "b"}}}, func(v *View) bool {
+			b := v.BridgeByName("br-int")
+			return len(b.Protocols) == 1 && b.OtherConfig["a"] == "b" && b.OtherConfig["other"] == "x"
+		}},
+		"protocols and ids": {[]Spec{BridgeSpec{Name: "br-int", Protocols: []string{"OpenFlow14"}, ExternalIDs: map[string]string{"a": "b"}}}, func(v *View) bool {
+			b := v.BridgeByName("br-int")
+			return len(b.Protocols) == 1 && b.ExternalIDs["a"] == "b"
+		}},
+		"a bridge that somebody has set up": {[]Spec{BridgeSpec{Name: "br-int", FailMode: "secure"}, BridgeSpec{Name: "br-int", FailMode: "secure", FirstController: &Controller{Target: "t"}}}, func(v *View) bool {
+			return len(v.BridgeByName("br-int").Controllers) == 0
+		}},
+		"a bridge with a controller": {[]Spec{
+			BridgeSpec{Name: "br-int", FailMode: "secure", FirstController: &Controller{Target: "t"}}, BridgeSpec{Name: "br-int", FailMode: "standalone", FirstController: &Controller{Target: "u"}},
+		}, func(v *View) bool {
+			return controller(v, "br-int").Target == "t" && v.BridgeByName("br-int").FailMode == "standalone"
+		}},
+	} {
+		db := NewRehearsal(begin())
+		for _, spec := range c.specs {
+			var tx *Tx
+			db.Look(func(v *View) { tx = DiffRows(v, spec) })
+			if _, errs := db.CommitAll(context.Background(), []*Tx{tx}); errs[0] != nil {
+				t.Fatal(name, errs[0])
+			}
+		}
+		db.Look(func(v *View) {
+			if !c.holds(v) {
+				t.Errorf("%s: %v", name, Compare(NewView(), v))
+			}
+			if left := DiffRows(v, c.specs[len(c.specs)-1]).Len(); left != 0 {
+				t.Errorf("%s: %d operations are left", name, left)
+			}
+		})
+	}
+}
+
+// TestWhatIsWaitedFor: flows come after a first controller, which flushes them, and after a port is isolated.
+func TestWhatIsWaitedFor(t *testing.T) {
+	v := NewView()
+	v.Apply(begin())
+	for name, c := range map[string]struct {
+		spec Spec
+		want bool
+	}{
+		"a first controller": {BridgeSpec{Name: "br-int", FailMode: "secure", FirstController: &Controller{Target: "t"}}, true}, "no controller": {BridgeSpec{Name: "br-int", FailMode: "secure"}, false},
+		"an isolated port": {IsolationSpec{Port: "p", VLAN: 4095}, true}, "a port in a VLAN": {AccessSpec{Port: "p", Tag: 3}, false},
+	} {
+		if tx := DiffRows(v, c.spec); tx.applied != c.want {
+			t.Errorf("%s is waited for: %v", name, tx.applied)
+		}
+	}
+	for network, want := range map[string]bool{"tcp": true, "unix": false} { // a socket of this host that refuses is the one that there is
+		e := endpoint{network: network}
+		if e.refused(syscall.ECONNREFUSED) != want || e.refused(syscall.EHOSTUNREACH) {
+			t.Errorf("%s: refused %v", network, e.refused(syscall.ECONNREFUSED))
+		}
+	}
+}
+
+// TestControllers: the row of a target is kept and changed, others go and come.
+func TestControllers(t *testing.T) {
+	db := NewRehearsal(begin())
+	set := func(want ...Controller) (ids map[string]UUID) {
+		var tx *Tx
+		db.Look(func(v *View) { tx = NewTx(v) })
+		tx.Bridge("br").SetControllers(want...)
+		if _, errs := db.CommitAll(context.Background(), []*Tx{tx}); errs[0] != nil {
+			t.Fatal(errs[0])
+		}
+		ids = map[string]UUID{}
+		db.Look(func(v *View) {
+			for _, id := range v.Bridge("br").Controllers {
+				c := v.Controller(id)
+				ids[fmt.Sprint(c.Target, " ", c.ConnectionMode)] = id
+			}
+		})
+		return ids
+	}
+	first := set(Controller{Target: "a", ConnectionMode: "in-band"}, Controller{Target: "b"})
+	next := set(Controller{Target: "b", ConnectionMode: "out-of-band"}, Controller{Target: "c"})
+	if len(first) != 2 || len(next) != 2 || first["b "] == "" || first["b "] != next["b out-of-band"] || next["c "] == "" {
+		t.Errorf("first %v, then %v", first, next)
+	}
+	if none := set(); len(none) != 0 {
+		t.Errorf("in the end %v", none)
+	}
+}
+
+// TestMirrors: what a mirror has when it is as the spec says, and what is left of it when a port goes.
+func TestMirrors(t *testing.T) {
+	db := NewRehearsal(begin())
+	write := func(specs ...Spec) {
+		t.Helper()
+		var tx *Tx
+		db.Look(func(v *View) { tx = DiffRows(v, specs...) })
+		if _, errs := db.CommitAll(context.Background(), []*Tx{tx}); errs[0] != nil {
+			t.Fatal(errs[0])
+		}
+	}
+	check := func(want ...Mirror) {
+		t.Helper()
+		db.Look(func(v *View) {
+			var got []Mirror
+			for _, m := range v.MirrorsOn(v.BridgeByName("br-int")) {
+				got = append(got, Mirror{Name: m.Name, SelectAll: m.SelectAll, SelectSrc: m.SelectSrc, SelectDst: m.SelectDst, Output: m.Output})
+			}
+			if fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Errorf("%v, want %v", got, want)
+			}
+		})
+	}
+	spec := MirrorSpec{Bridge: "br-int", Name: "m1", ExternalIDs: map[string]string{"mark": "1"}, Src: []string{"tap", "spi-2", "spt-1"}, Dst: []string{"tap", "tap"}, Output: "spi-1"}
+	write(spec)
+	check(Mirror{Name: "m1", SelectSrc: []UUID{"p", "r"}, SelectDst: []UUID{"p"}, Output: "q"})
+	write(AbsentPort{Port: "p"})
+	check(Mirror{Name: "m1", SelectSrc: []UUID{"r"}, Output: "q"})
+	write(AbsentPort{Port: "q"})
+	check(Mirror{Name: "m1", SelectSrc: []UUID{"r"}})
+	spec.Name, spec.Output = "m2", "spi-2"
+	write(spec)
+	write(AbsentMarked{Bridge: "br-int", Key: "mark", Value: "1"})
+	check()
 }
 
 // TestIsolation: in which VLANs a port may stay that is to be in no network.

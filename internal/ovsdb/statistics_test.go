@@ -23,6 +23,7 @@ func TestStatistics(t *testing.T) {
 		`[{"error": "not allowed"}]`:        "not allowed",
 		`[]`:                                "answers",
 		`[{"rows": []}, {"error": "late"}]`: "answers",
+		`5`:                                 "decoding the results of a transaction",
 	} {
 		var asked string
 		s := &fake.RPC{Handle: func(_ *fake.RPCConn, method string, params []json.RawMessage) (any, string) {

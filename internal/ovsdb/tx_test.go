@@ -3,9 +3,11 @@
 package ovsdb_test
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -64,6 +66,30 @@ func TestTransactionsOnTheWire(t *testing.T) {
 		{"no port", func(tx *ovsdb.Tx) { tx.DeletePort(portID) }, []string{
 			exists("Port", portID), exists("Bridge", brID),
 			`{"op":"mutate","table":"Bridge","mutations":[["ports","delete",["uuid","` + portID + `"]]],` + at(brID) + `}`,
+		}},
+		{"as the view shows them", func(tx *ovsdb.Tx) {
+			tx.Bridge(brID).Verify("name").Verify("name")
+			tx.Interface(ifID).Verify("type", "ofport")
+		}, []string{
+			exists("Bridge", brID), `{"op":"wait","table":"Bridge","rows":[{"name":"br-int"}],"columns":["name"],"timeout":0,` + at(brID) + `,"until":"=="}`,
+			exists("Interface", ifID), `{"op":"wait","table":"Interface","rows":[{"ofport":["set",[]],"type":""}],"columns":["type","ofport"],"timeout":0,` + at(ifID) + `,"until":"=="}`,
+		}},
+		{"no queue", func(tx *ovsdb.Tx) { tx.DeleteQueue(ifID) }, []string{exists("Queue", ifID), `{"op":"delete","table":"Queue",` + at(ifID) + `}`}},
+		{"no bridge", func(tx *ovsdb.Tx) { tx.DeleteBridge(brID) }, []string{
+			exists("Bridge", brID), exists("Open_vSwitch", rootID),
+			`{"op":"mutate","table":"Open_vSwitch","mutations":[["bridges","delete",["uuid","` + brID + `"]]],` + at(rootID) + `}`,
+		}},
+		{"a bridge and a port of it", func(tx *ovsdb.Tx) {
+			tx.EnsureBridge(ovsdb.BridgeSpec{Name: "br-tun", FailMode: "secure", Protocols: []string{"OpenFlow14"}})
+			tx.EnsurePort(ovsdb.PortSpec{Bridge: "br-tun", Name: "vxlan-1", Type: "vxlan"})
+		}, []string{
+			free("Bridge", "br-tun"), exists("Open_vSwitch", rootID), free("Port", "vxlan-1"),
+			`{"op":"insert","table":"Interface","row":{"external_ids":["map",[]],"name":"br-tun","options":["map",[]],"type":"internal"},"uuid-name":"row1"}`,
+			`{"op":"insert","table":"Port","row":{"interfaces":["named-uuid","row1"],"name":"br-tun","other_config":["map",[]],"tag":["set",[]],"trunks":["set",[]],"vlan_mode":["set",[]]},"uuid-name":"row2"}`,
+			`{"op":"insert","table":"Bridge","row":{"datapath_type":"","external_ids":["map",[]],"fail_mode":"secure","name":"br-tun","other_config":["map",[]],"ports":["set",[["named-uuid","row2"],["named-uuid","row5"]]],"protocols":"OpenFlow14"},"uuid-name":"row3"}`,
+			`{"op":"mutate","table":"Open_vSwitch","mutations":[["bridges","insert",["named-uuid","row3"]]],` + at(rootID) + `}`,
+			`{"op":"insert","table":"Interface","row":{"external_ids":["map",[]],"name":"vxlan-1","options":["map",[]],"type":"vxlan"},"uuid-name":"row4"}`,
+			`{"op":"insert","table":"Port","row":{"interfaces":["named-uuid","row4"],"name":"vxlan-1","other_config":["map",[]],"tag":["set",[]],"trunks":["set",[]],"vlan_mode":["set",[]]},"uuid-name":"row5"}`,
 		}},
 		{"what is in line already", func(tx *ovsdb.Tx) {
 			five := 5
@@ -143,6 +169,52 @@ func TestMistakesInTransactions(t *testing.T) {
 		if _, err := tx.JSON(); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
+		if _, err := tx.Printed().JSON(); !errors.Is(err, c.want) {
+			t.Errorf("%s, printed: %v", name, err)
+		}
+	}
+	for name, build := range map[string]func(*ovsdb.Tx){
+		"a bridge":  func(tx *ovsdb.Tx) { tx.EnsureBridge(ovsdb.BridgeSpec{Name: "br-int"}) },
+		"no bridge": func(tx *ovsdb.Tx) { tx.DeleteBridge(brID) },
+	} {
+		tx := ovsdb.NewTx(ovsdb.NewView())
+		build(tx)
+		if text, err := tx.JSON(); !errors.Is(err, ovsdb.ErrConflict) || len(text) != 0 {
+			t.Errorf("%s without the root row: %q, %v", name, text, err)
+		}
+	}
+}
+
+// What a row is called that is made, or is there.
+func TestRefs(t *testing.T) {
+	tx := ovsdb.NewTx(oneBridgeView(t))
+	for want, ref := range map[string]ovsdb.Ref{
+		`["uuid","` + brID + `"]`:   tx.EnsureBridge(ovsdb.BridgeSpec{Name: "br-int"}),
+		`["uuid","` + portID + `"]`: tx.EnsurePort(ovsdb.PortSpec{Bridge: "br-int", Name: "tap0"}),
+		`["named-uuid","row2"]`:     tx.EnsurePort(ovsdb.PortSpec{Bridge: "br-int", Name: "tap1"}),
+		`["named-uuid","row5"]`:     tx.EnsureBridge(ovsdb.BridgeSpec{Name: "br-tun"}),
+		`["named-uuid","row7"]`:     tx.EnsurePort(ovsdb.PortSpec{Bridge: "br-tun", Name: "tap2"}),
+		`["uuid",""]`:               tx.EnsurePort(ovsdb.PortSpec{Bridge: "br-ex", Name: "tap3"}), // there is no such bridge
+	} {
+		if text, err := json.Marshal(ref); err != nil || string(text) != want {
+			t.Errorf("%s, want %s, %v", text, want, err)
+		}
+	}
+}
+
+// What was printed stays as it was, whatever becomes of the transaction.
+func TestPrinted(t *testing.T) {
+	tx := ovsdb.NewTx(oneBridgeView(t))
+	tx.Owner = "port x"
+	tx.Port(portID).SetTag(7)
+	before, err := tx.JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	printed := tx.Printed()
+	tx.Port(portID).SetTag(8)
+	if after, err := printed.JSON(); err != nil || printed.Owner != "port x" || len(before) != 2 || !slices.Equal(before, after) {
+		t.Errorf("%q of %s, %v, want %q", after, printed.Owner, err, before)
 	}
 }
 
@@ -153,6 +225,7 @@ func TestEndpoints(t *testing.T) {
 	}{
 		"tcp:127.0.0.1:6640": {"127.0.0.1:6640", true},
 		"tcp:127.0.0.1":      {"127.0.0.1:6640", true},
+		"tcp:127.0.0.2":      {"127.0.0.2:6640", true}, // of no interface, and here all the same
 		"tcp:[::1]:6641":     {"[::1]:6641", true},
 		"tcp:[::1]":          {"[::1]:6640", true},
 		"tcp:192.0.2.1":      {"192.0.2.1:6640", false}, // an address for documentation

@@ -67,12 +67,13 @@ type Batch struct {
 	Managers    []Diff[Manager]
 	QoS         []Diff[QoS]
 	Queues      []Diff[Queue]
+	Mirrors     []Diff[Mirror]
 }
 
 // Len returns the number of changed rows.
 func (b *Batch) Len() int {
 	return len(b.OpenVSwitch) + len(b.Bridges) + len(b.Ports) + len(b.Interfaces) + len(b.Controllers) + len(b.Managers) +
-		len(b.QoS) + len(b.Queues)
+		len(b.QoS) + len(b.Queues) + len(b.Mirrors)
 }
 
 // View is the state of the database after the batches applied to it. It belongs to one goroutine. Lookups cost a map
@@ -88,6 +89,7 @@ type View struct {
 	managers    store[Manager]
 	qos         store[QoS]
 	queues      store[Queue]
+	mirrors     store[Mirror]
 	bridgeOf    map[UUID]UUID // by port
 	portOf      map[UUID]UUID // by interface
 }
@@ -109,6 +111,7 @@ func NewView() *View {
 		managers:    newStore[Manager](),
 		qos:         newStore[QoS](),
 		queues:      newStore[Queue](),
+		mirrors:     newStore[Mirror](),
 		bridgeOf:    map[UUID]UUID{},
 		portOf:      map[UUID]UUID{},
 	}
@@ -127,6 +130,7 @@ func (v *View) Apply(b *Batch) {
 	v.managers.apply(b.Managers, func(r *Manager) (UUID, string) { return r.UUID, r.Target })
 	v.qos.apply(b.QoS, func(r *QoS) (UUID, string) { return r.UUID, "" })
 	v.queues.apply(b.Queues, func(r *Queue) (UUID, string) { return r.UUID, "" })
+	v.mirrors.apply(b.Mirrors, func(r *Mirror) (UUID, string) { return r.UUID, "" })
 	for _, d := range b.Bridges {
 		reindex(v.bridgeOf, d, func(r *Bridge) (UUID, []UUID) { return r.UUID, r.Ports })
 	}
@@ -287,6 +291,17 @@ func (v *View) Queue(id UUID) *Queue { return v.queues.rows[id] }
 // Queues ranges over all queues, in no order.
 func (v *View) Queues() iter.Seq[*Queue] { return maps.Values(v.queues.rows) }
 
+// MirrorsOn returns the mirrors of a bridge, in the order of their identities.
+func (v *View) MirrorsOn(b *Bridge) []*Mirror {
+	var out []*Mirror
+	for _, id := range b.Mirrors {
+		if m := v.mirrors.rows[id]; m != nil {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
 // advance decodes updates against the view, applies them and returns them as a batch. Whole says that updates are a dump
 // of all there is, not the changes since.
 func (v *View) advance(updates tableUpdates, whole bool) (*Batch, error) {
@@ -299,6 +314,7 @@ func (v *View) advance(updates tableUpdates, whole bool) (*Batch, error) {
 	err = cmp.Or(err, decode(&v.schema.manager, updates, whole, v.managers.rows, &b.Managers))
 	err = cmp.Or(err, decode(&v.schema.qos, updates, whole, v.qos.rows, &b.QoS))
 	err = cmp.Or(err, decode(&v.schema.queue, updates, whole, v.queues.rows, &b.Queues))
+	err = cmp.Or(err, decode(&v.schema.mirror, updates, whole, v.mirrors.rows, &b.Mirrors))
 	if err != nil {
 		return nil, err
 	}

@@ -264,6 +264,42 @@ func TestWaitForVswitchd(t *testing.T) {
 	}
 }
 
+// A mirror is as its spec says, loses a port that goes, and goes itself.
+func TestMirrorRows(t *testing.T) {
+	sw := vswitch.New(t)
+	f := follow(t, unix(sw))
+	withBridge(t, f)
+	f.commit(addPorts(3))
+	spec := ovsdb.MirrorSpec{
+		Bridge: "br-int", Name: "m", ExternalIDs: map[string]string{"mark": "1"}, Src: []string{"tap0", "tap1"}, Dst: []string{"tap0"}, Output: "tap2",
+	}
+	is := func(src, dst int, output bool) func(*ovsdb.View) bool {
+		return func(v *ovsdb.View) bool {
+			all := v.MirrorsOn(v.BridgeByName("br-int"))
+			return len(all) == 1 && len(all[0].SelectSrc) == src && len(all[0].SelectDst) == dst && (all[0].Output != "") == output
+		}
+	}
+	f.commit(func(_ *ovsdb.View, tx *ovsdb.Tx) { tx.Add(spec) })
+	f.wait("the mirror", is(2, 1, true))
+	spec.Dst = []string{"tap0", "tap1"}
+	f.commit(func(_ *ovsdb.View, tx *ovsdb.Tx) { tx.Add(spec) })
+	f.wait("another port", is(2, 2, true))
+	f.commit(func(v *ovsdb.View, tx *ovsdb.Tx) {
+		if tx.Add(spec); tx.Len() != 0 {
+			t.Error("something is left to write")
+		}
+		tx.DeletePort(v.PortByName("tap0").UUID)
+	})
+	f.wait("a port less", is(1, 1, true))
+	f.commit(func(v *ovsdb.View, tx *ovsdb.Tx) { tx.DeletePort(v.PortByName("tap2").UUID) })
+	f.wait("no port for copies", is(1, 1, false))
+	f.commit(func(_ *ovsdb.View, tx *ovsdb.Tx) {
+		tx.Add(ovsdb.AbsentMarked{Bridge: "br-int", Key: "mark", Value: "1"})
+	})
+	f.wait("no mirror", func(v *ovsdb.View) bool { return len(v.BridgeByName("br-int").Mirrors) == 0 })
+	sameAsFresh(t, f, sw)
+}
+
 // QoS and Controller rows, and an interface that cannot be made.
 func TestOtherRows(t *testing.T) {
 	sw := vswitch.New(t)

@@ -22,6 +22,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/fdb"
 	"github.com/patchbay-sdn/patchbay/internal/forwarding"
+	"github.com/patchbay-sdn/patchbay/internal/mirror"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/pipeline"
@@ -298,6 +299,21 @@ func TestATrunkIsPlanned(t *testing.T) {
 		}
 		if n := s.methods["update_subport_bindings"] + s.methods["update_trunk_status"]; n != 0 {
 			t.Error("the server was told something")
+		}
+	})
+}
+
+// The server would send all taps once more. A plan does not have it do so.
+func TestTapsArePlanned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newAsked()
+		in := input(plugged(), map[string]dump{"br-int": {normal(t)}}, s)
+		in.Agent.Extensions = []extension.New{mirror.New}
+		var log strings.Builder
+		in.Agent.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+		p, _, _, err := rehearse(t.Context(), in)
+		if err != nil || !p.Complete || s.methods["sync_tap_resources"] != 0 || strings.Contains(log.String(), "sync_tap_resources") {
+			t.Fatalf("%v, complete: %v, asked %v, log %s", err, p.Complete, s.methods, log.String())
 		}
 	})
 }

@@ -72,6 +72,7 @@ var mayImport = map[string][]string{
 	"internal/qos": {
 		"internal/extension", "internal/world", "internal/pipeline", "internal/neutron", "internal/ovsdb", "openflow",
 	},
+	"internal/mirror":  {"internal/extension", "internal/world", "internal/pipeline", "internal/neutron", "internal/ovsdb", "openflow"},
 	"internal/localip": {"internal/extension", "internal/world", "internal/pipeline", "internal/neutron", "openflow"},
 	"internal/dhcp":    {"internal/datagram", "internal/extension", "internal/world", "internal/pipeline", "internal/neutron", "openflow"},
 	"internal/dnsforward": {

@@ -29,14 +29,22 @@ func (r *Reporter) Done(b Batch, result Result, now time.Time) (confirmed []Clai
 		delete(r.unsure, id)
 		r.confirm(c)
 		confirmed = append(confirmed, c)
-		if asked, wanted := r.networks[c.Segment]; c.Status != Up || b.resyncs != r.resyncs || wanted && b.id <= asked {
-			continue // what the server sent for this report may have come when nobody wanted it
+		last, wanted := r.since[c.Segment]
+		switch {
+		case c.Status != Up:
+			continue
+		case wanted && b.id <= last:
+			r.networks[c.Segment] = true // what the server sent for this report may have come before the network was here, or was lost
+			continue
+		case b.resyncs != r.resyncs:
+			continue
 		}
 		if c.Tunnelled && r.requested[c.Segment].IsZero() {
 			r.requested[c.Segment] = now
 		}
 		if b.Update.RefreshTunnels {
 			delete(r.networks, c.Segment)
+			delete(r.since, c.Segment)
 		}
 	}
 	return confirmed, true

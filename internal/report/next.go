@@ -143,8 +143,8 @@ func (r *Reporter) sort(due []Claim, now time.Time) *list {
 	l := &list{held: map[world.SegmentKey]bool{}}
 	var up []Claim
 	for _, c := range due {
-		if r.confirmed[c.Port].Status == Unknown && c.ServerStatus == "ACTIVE" && (c.Status == Up || c.Status == Unknown) {
-			r.earlier[c.Port] = true // also while something holds it: a sub-port waits for its trunk, which may have lost it
+		if r.confirmed[c.Port].Status == Unknown && (c.Status == Up || c.Status == Unknown) {
+			r.noteEarlier(c) // also while something holds it: a sub-port waits for its trunk, which may have lost it
 		}
 		if !c.Applied || r.inFlight(c.Port) || r.waiting(c.Port, now) {
 			continue
@@ -176,6 +176,16 @@ func (r *Reporter) sort(due []Claim, now time.Time) *list {
 	return l
 }
 
+// noteEarlier notes whether an earlier run may have reported a port as up. Before the server has said anything of the port its row tells.
+func (r *Reporter) noteEarlier(c Claim) {
+	switch {
+	case c.ServerStatus == "ACTIVE", c.ServerStatus == "" && c.Marked:
+		r.earlier[c.Port] = true
+	case c.ServerStatus != "":
+		delete(r.earlier, c.Port)
+	}
+}
+
 // fill takes ports from a list into a batch, at most so many as up and as many as down.
 func (r *Reporter) fill(from *[]Claim, most int, held map[world.SegmentKey]bool) Batch {
 	b := Batch{Claims: map[string]Claim{}, networks: map[world.SegmentKey]bool{}}
@@ -200,7 +210,8 @@ func (r *Reporter) needsEntries(c Claim) bool {
 		return !r.synced
 	}
 	_, failed := r.unsure[c.Port]
-	return r.requested[key].IsZero() && (!r.synced || c.NoEntries || failed)
+	_, again := r.since[key]
+	return r.requested[key].IsZero() && (!r.synced || c.NoEntries || failed || again && r.first(key))
 }
 
 // disable returns the batch of a disabled port.
@@ -276,8 +287,7 @@ func (r *Reporter) refreshBatch(candidates []Claim, now time.Time) Batch {
 	chosen := map[world.SegmentKey]bool{}
 	for _, c := range candidates {
 		before := r.confirmed[c.Port]
-		_, wanted := r.networks[c.Segment]
-		if c.Status != Up || before.Status != Up || c.Interface != before.Interface || chosen[c.Segment] || !wanted {
+		if c.Status != Up || before.Status != Up || c.Interface != before.Interface || chosen[c.Segment] || !r.networks[c.Segment] {
 			continue
 		}
 		chosen[c.Segment] = true

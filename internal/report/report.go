@@ -46,6 +46,7 @@ type Claim struct {
 	// Revision and ServerStatus are what the server last said of the port. A later DOWN or BUILD undoes an Up.
 	Revision     int64
 	ServerStatus string
+	Marked       bool // the row of the port says that an agent has wired it
 	Segment      world.SegmentKey
 	Tunnelled    bool // the server sends forwarding entries of the segment (l2population) when a port of it is reported up
 	NoEntries    bool // and no tunnel of the segment is known
@@ -98,7 +99,7 @@ type Reporter struct {
 	up        map[world.SegmentKey]int // how many of those are up, by network that the server counts ports of
 	unsure    map[string]Claim         // of a report since that failed: the server may have taken it, or still take it
 	again     map[string]bool          // due ports that the server has as ACTIVE already
-	earlier   map[string]bool          // ports of which it has confirmed nothing yet, and that it had as ACTIVE while they were here: an earlier run reported them
+	earlier   map[string]bool          // ports of which it has confirmed nothing yet, and that it had as ACTIVE, or may have had, while they were here: an earlier run reported them
 	synced    bool                     // see Synced
 
 	window    pace.Window // of batches for which somebody waits
@@ -106,7 +107,8 @@ type Reporter struct {
 	flights   map[int]Batch
 	sent      int // batches, ever
 	resyncs   int
-	networks  map[world.SegmentKey]int // whose forwarding entries the server has to send again: by a batch after the one of this number
+	networks  map[world.SegmentKey]bool // that a batch has to refresh
+	since     map[world.SegmentKey]int  // whose forwarding entries the server has to send again: for a batch after the one of this number
 	requested map[world.SegmentKey]time.Time
 }
 
@@ -116,7 +118,7 @@ func New(perReport int, checks *pace.Bucket) *Reporter {
 	return &Reporter{
 		perReport: perReport, checks: checks, retries: pace.Backoff[string]{}, step: 1, due: map[string]bool{}, confirmed: map[string]Claim{},
 		up: map[world.SegmentKey]int{}, unsure: map[string]Claim{}, again: map[string]bool{}, earlier: map[string]bool{}, flights: map[int]Batch{},
-		networks: map[world.SegmentKey]int{}, requested: map[world.SegmentKey]time.Time{},
+		networks: map[world.SegmentKey]bool{}, since: map[world.SegmentKey]int{}, requested: map[world.SegmentKey]time.Time{},
 	}
 }
 
@@ -126,10 +128,14 @@ func (r *Reporter) Changed(port string) {
 	delete(r.again, port)
 }
 
-// Refresh has the server send the forwarding entries of networks again. The report of one port of each makes it do so.
+// Refresh has the server send the forwarding entries of networks again. The report of one port of each makes it do so. Those that it sends for a
+// report on its way may have come before.
 func (r *Reporter) Refresh(networks ...world.SegmentKey) {
 	for _, key := range networks {
-		r.networks[key] = r.sent
+		r.networks[key], r.since[key] = true, r.sent
+		if r.first(key) {
+			delete(r.requested, key) // no port of it can be reported again: the next one that comes up asks
+		}
 	}
 }
 
@@ -143,6 +149,7 @@ func (r *Reporter) Resync(networks ...world.SegmentKey) {
 // ForgetNetworks forgets the requests for forwarding entries of networks that are gone.
 func (r *Reporter) ForgetNetworks(gone func(world.SegmentKey) bool) {
 	maps.DeleteFunc(r.requested, func(key world.SegmentKey, _ time.Time) bool { return gone(key) })
+	maps.DeleteFunc(r.since, func(key world.SegmentKey, _ int) bool { return gone(key) })
 }
 
 // Synced says that everything has been pulled and reported once. Until then every report of a port that is up asks for the

@@ -170,6 +170,18 @@ func TestAPortOfAnEarlierRunGoes(t *testing.T) {
 	h.done(h.want("up [] down [a c]"))
 	h.gone("a")
 	h.want()
+
+	// It goes before the server has said anything of it: its row tells. Once the server has, that counts.
+	h = newHost(t, 10)
+	h.set(Claim{Port: "a", Marked: true}, Claim{Port: "b"}, Claim{Port: "c", Marked: true})
+	h.want()
+	h.set(Claim{Port: "c", Marked: true, ServerStatus: "DOWN"})
+	h.want()
+	h.gone("a")
+	h.gone("b")
+	h.gone("c")
+	h.done(h.want("up [] down [a]"))
+	h.want()
 }
 
 // The server refuses the first report of a port after a restart, and everything else is in sync. The next one asks for forwarding entries: those that
@@ -292,6 +304,47 @@ func TestPausesAfterErrors(t *testing.T) {
 		if pause > longest || pause < longest/2 {
 			t.Errorf("%+v: a pause of %s at last, want %s at most", result, pause, longest)
 		}
+	}
+}
+
+// A network that goes and comes back while the report of its port is on its way has lost the entries that the server sent for it: it asks again.
+func TestANetworkThatIsBackAsksForItsEntries(t *testing.T) {
+	n := world.SegmentKey{Network: "n"}
+	h := newHost(t, 10)
+	h.Synced()
+	h.set(tunnelled("a", "n"))
+	first := h.want("up [a] down []")
+	h.Refresh(n)
+	h.want() // no port of it is confirmed yet
+	h.done(first)
+	h.done(h.want("refresh [a]"))
+	h.want()
+
+	// The same if messages were lost while it was on its way.
+	h = newHost(t, 10)
+	h.set(tunnelled("a", "n"))
+	first = h.want("up [a] down [] with entries")
+	h.Resync(n)
+	h.want()
+	h.done(first)
+	h.done(h.want("refresh [a]"))
+	h.want()
+
+	// The same if its port has gone meanwhile: the next one that comes up asks, and those after it do not.
+	h = newHost(t, 10)
+	h.set(tunnelled("a", "n"))
+	h.done(h.want("up [a] down [] with entries"))
+	h.Synced()
+	h.gone("a")
+	h.done(h.want("up [] down [a]"))
+	h.Refresh(n)
+	h.want()
+	h.set(tunnelled("b", "n"))
+	h.done(h.want("up [b] down [] with entries"))
+	h.set(tunnelled("c", "n"))
+	h.done(h.want("up [c] down []"))
+	if h.Requested(n).IsZero() {
+		t.Error("not requested")
 	}
 }
 

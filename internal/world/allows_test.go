@@ -13,7 +13,7 @@ func TestAllows(t *testing.T) {
 	s := someServer()
 	s.groups["g"] = append(s.groups["g"],
 		rule("r4", "g", "tcp ports=22-23 prefix=10.8.0.0/16"), rule("r5", "g", "icmp type=8"), rule("r6", "g", "egress tcp ports=443-443"),
-		rule("r7", "g", "addresses=list sctp"), rule("r8", "g", "IPv6 tcp"))
+		rule("r7", "g", "addresses=list sctp"), rule("r8", "g", "IPv6 tcp"), rule("r9", "g", "prefix=10.6.0.0/16"))
 	s.addresses["list"] = neutron.AddressGroup{ID: "list", Addresses: neutron.List[neutron.Address]{
 		{Prefix: neutron.Prefix{Prefix: netip.MustParsePrefix("10.7.0.0/24")}},
 	}}
@@ -48,6 +48,7 @@ func TestAllows(t *testing.T) {
 		{"in, by a rule for out", "10.9.1.1", own, 6, 443, 0, false},
 		{"in an address group", "10.7.0.200", own, 132, 9, 0, true},
 		{"not in an address group", "10.7.1.200", own, 132, 9, 0, false},
+		{"any protocol", "10.6.0.1", own, 47, 0, 0, true},
 		{"nobody's", "10.1.0.1", "10.1.0.2", 17, 5, 0, false},
 	} {
 		conn := Connection{

@@ -41,9 +41,31 @@ func TestAllRules(t *testing.T) {
 	if !w.Groups.Stateless("g") || w.Groups.Stateless("none") || w.Groups.AllRules("none") != nil || w.Members.Addresses("none") != nil {
 		t.Error("groups")
 	}
+	later := filtering(1)
+	later.Recall(w.Memory())
+	later.Ports([]string{"p1"}, []neutron.Port{grouped(1, 1, "g")})
+	later.Resolve()
+	if !later.Groups.Stateless("g") {
+		t.Error("after a restart its connections are tracked until the server answers")
+	}
 	want := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("10.0.0.9/32")}
 	if got := w.Members.Addresses("h"); !slices.Equal(got, want) {
 		t.Errorf("%v", got)
+	}
+	for protocol, want := range map[string][2]bool{"dccp": {false, true}, "udplite": {false, true}, "tcp": {true, true}, "udp": {true, true}, "sctp": {true, true}, "gre": {false, false}, "135": {false, false}, "137": {false, false}} {
+		n := rule("r", "g", protocol+" ports=7-8")
+		flows, _ := read(&n)
+		all, _ := readAll(&n)
+		if got := [2]bool{flows.Max != nil, all.Max != nil}; got != want {
+			t.Errorf("%s has ports for flows, and for rules: %v, want %v", protocol, got, want)
+		}
+		n.PortRangeMax = nil
+		if flows, _ := read(&n); flows.Min != nil {
+			t.Errorf("%s has half a range", protocol)
+		}
+		if all, _ := readAll(&n); all.Min != nil {
+			t.Errorf("%s has half a range", protocol)
+		}
 	}
 	w.Resync()
 	tell(2, "7-9")

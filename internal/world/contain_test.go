@@ -49,7 +49,9 @@ func TestAnAnswerThatCannotBeRead(t *testing.T) {
 	}
 	fresh := filtering(1)
 	fresh.Ports(fresh.Missing(), []neutron.Port{grouped(1, 1, "g1")})
-	unread(fresh, s, "g1")
+	fresh.Resolve()
+	fresh.Unread(append([]Item{{neutron.KindSecurityGroup, "nobody's", fresh.Now()}}, fresh.MissingItems()...))
+	fresh.Resolve()
 	if p := fresh.Port("p1"); p.Wiring.State != Waiting || !strings.Contains(p.Wiring.Reason, "g1 cannot be read") {
 		t.Errorf("a new port is %s: %s", p.Wiring.State, p.Wiring.Reason)
 	}
@@ -63,6 +65,9 @@ func TestAnAnswerThatCannotBeRead(t *testing.T) {
 	}
 	w.Resync()
 	w.Ports(w.Missing(), []neutron.Port{grouped(1, 1, "g1"), grouped(2, 2, "g1", "g2")})
+	if w.Complete() {
+		t.Error("complete, though after a gap nothing was said of the groups")
+	}
 	if unread(w, s, "g1"); !w.Complete() {
 		t.Error("not complete, though g1 is known and only its check cannot be read")
 	}
@@ -138,6 +143,7 @@ func TestAPushThatCannotBeRead(t *testing.T) {
 		{neutron.KindSecurityGroupRule, `{"id":"r1","port_range_min":"x"}`, "SecurityGroup g1"},
 		{neutron.KindAddressGroup, `{"id":"a1","addresses":7}`, "AddressGroup a1"},
 		{neutron.KindNetwork, `{"id":"n1","segments":7}`, "p1 p2"},
+		{neutron.KindNetwork, `{"id":"n2","segments":7}`, ""},
 		{neutron.KindSecurityGroup, `{"id":"somebody's","rules":7}`, ""},
 		{neutron.KindPort, `{"id":7,"revision_number":7}`, ""}, // the caller checks everything
 	} {
@@ -212,6 +218,9 @@ func TestAPortThatPanics(t *testing.T) {
 			if p := w.Port("p1"); p.Wiring.State != want || w.Port("p2").Wiring.State != Down || failed[PortObject("p1")] != 1 {
 				t.Errorf("late %v, anew %v: p1 is %s, p2 %s, failed %v", late, anew, p.Wiring.State, w.Port("p2").Wiring.State, failed)
 			}
+			if g := w.groups["g1"]; g != nil && g.segments[segment7] != map[bool]int{false: 1, true: 0}[anew] {
+				t.Errorf("late %v, anew %v: the group is in force on %v", late, anew, g.segments)
+			}
 			if in := slices.Contains(w.Segments.Get(segment7).PortIDs(), "p1"); in == anew || len(invariants(w)) > 0 {
 				t.Errorf("late %v, anew %v: on its segment %v, %q", late, anew, in, invariants(w))
 			}
@@ -251,6 +260,9 @@ func TestAGroupThatPanics(t *testing.T) {
 	}
 	fail = false
 	w.Again(GroupObject("g1"))
+	if !w.touchedGroups["g1"] || !w.touched["p1"] || !w.touched["p2"] || w.dirty[GroupObject("g1")] {
+		t.Errorf("to be worked out: groups %v, ports %v, objects %v", w.touchedGroups, w.touched, w.dirty)
+	}
 	s.answers(w)
 	fresh := filtering(2)
 	fresh.Ports([]string{"p1", "p2"}, []neutron.Port{grouped(1, 1, "g1"), grouped(2, 1, "g1")})
@@ -267,6 +279,12 @@ func TestRebuild(t *testing.T) {
 	clear(w.vifs.rows)
 	clear(w.vifs.of)
 	w.Rebuild()
+	if !w.touchedGroups["g1"] || !w.touched["p1"] || !w.touched["p2"] {
+		t.Errorf("to be worked out: groups %v, ports %v", w.touchedGroups, w.touched)
+	}
+	if got, all := names(w.Resolve()), names(w.Objects()); got != all {
+		t.Errorf("compiled again: %s, of %s", got, all)
+	}
 	if s.answers(w); portrait(w) != want {
 		t.Errorf("%s\nwant\n%s", portrait(w), want)
 	}

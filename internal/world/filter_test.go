@@ -218,6 +218,7 @@ func TestNormalisation(t *testing.T) {
 		"prefix=10.0.0.7/24":                 "ingress 4 -1 - - 10.0.0.0/24 ",
 		"prefix=10.0.0.7 normal=10.0.0.7/32": "ingress 4 -1 - - 10.0.0.7/32 ",
 		"prefix=2001:db8::/32":               "",
+		"prefix=128.0.0.0/1":                 "ingress 4 -1 - - 128.0.0.0/1 ",
 		"normal=10.0.0.0/8":                  "ingress 4 -1 - - " + none + " ",
 		"nonsense":                           "",
 		"256":                                "",
@@ -228,6 +229,11 @@ func TestNormalisation(t *testing.T) {
 		r, ok := read(&n)
 		if got := text(r); ok && got != want || !ok && want != "" {
 			t.Errorf("%q: %q, want %q", in, got, want)
+		}
+	}
+	for _, n := range []neutron.SecurityGroupRule{{Direction: "sideways", EtherType: "IPv4"}, {Direction: "ingress", EtherType: "IPv5"}} {
+		if r, ok := read(&n); ok || r != (Rule{}) {
+			t.Errorf("%+v is %+v", n, r)
 		}
 	}
 	for in, want := range map[string]int{"": 0, "icmp": 1, "icmp type=3": 2, "icmp ports=3-1": 3, "tcp": 3, "IPv6 icmp": 1, "vrrp": 3} {
@@ -265,6 +271,10 @@ func TestRulesComeAndGo(t *testing.T) {
 	if got := names(w.Resolve()); got != "port p1" {
 		t.Errorf("a plain rule touched %s", got)
 	}
+	send(t, w, neutron.KindSecurityGroupRule, neutron.Updated, wire("r9", "protocol=tcp"))
+	if got := names(w.Resolve()); got != "" {
+		t.Errorf("the same rule again touched %s", got)
+	}
 	send(t, w, neutron.KindSecurityGroupRule, neutron.Updated, wire("r10", "remote_group_id=other"))
 	if got := names(w.Resolve()); got != "port p1; peer n1/7|10.1.0.1/32|-; peer n1/7|10.1.0.2/32|-" {
 		t.Errorf("a rule with another priority touched %s", got)
@@ -291,8 +301,16 @@ func TestRulesComeAndGo(t *testing.T) {
 	}
 	send(t, w, neutron.KindSecurityGroup, neutron.Deleted, map[string]any{"id": "g"})
 	w.Resolve()
-	if len(w.Groups.Rules("g")) != 0 {
+	if len(w.Groups.Rules("g")) != 0 || len(w.Groups.groupOf) != 0 {
 		t.Error("a deleted group has rules")
+	}
+	if g, p := w.groups["g"], w.Port("p1"); g.known || !g.unknown || p.Wiring.State != Wired || len(p.Groups) != 0 {
+		t.Errorf("deleted, the group is known %v, unknown %v; the port is %s under %v", g.known, g.unknown, p.Wiring.State, p.Groups)
+	}
+	send(t, w, neutron.KindSecurityGroup, neutron.Updated, map[string]any{"id": "g"})
+	w.Groups.Pulled([]Item{{neutron.KindSecurityGroup, "g", w.Now()}}, []neutron.SecurityGroup{{ID: "g"}})
+	if g := w.groups["g"]; g.known || !g.unknown {
+		t.Error("a deleted group has come back")
 	}
 }
 
@@ -323,6 +341,39 @@ func TestExchangeOfGroupsWaitsForTheNewOne(t *testing.T) {
 	if p.Wiring.State != Wired || !slices.Equal(p.Groups, []string{"h"}) {
 		t.Errorf("with a group that the server does not have: %s, in force %v", p.Wiring.State, p.Groups)
 	}
+	// As long as something will come nothing changes; after that what the server has is in force.
+	d = grouped(1, 8, "k", "nowhere", "g")
+	w.learn(&d)
+	w.Resolve()
+	w.Groups.Pulled([]Item{{neutron.KindSecurityGroup, "k", w.Now()}}, []neutron.SecurityGroup{{ID: "k"}})
+	w.Groups.Pulled([]Item{{neutron.KindSecurityGroup, "nowhere", w.Now()}}, nil)
+	if w.Resolve(); !slices.Equal(p.Groups, []string{"h"}) {
+		t.Errorf("while g will come: in force %v", p.Groups)
+	}
+	s.groups["k"] = nil
+	if s.answers(w); p.Wiring.State != Wired || !slices.Equal(p.Groups, []string{"g", "k"}) {
+		t.Errorf("when all has come that there is: %s, in force %v", p.Wiring.State, p.Groups)
+	}
+	// An address group that the server does not have lets nobody in, and is no reason to keep what was before.
+	s.groups["a"] = []neutron.SecurityGroupRule{rule("r9", "a", "addresses=nobody")}
+	d = grouped(1, 9, "a")
+	w.learn(&d)
+	if s.answers(w); p.Wiring.State != Wired || !slices.Equal(p.Groups, []string{"a"}) {
+		t.Errorf("with an address group that is not there: %s, in force %v", p.Wiring.State, p.Groups)
+	}
+	s.groups["b"] = []neutron.SecurityGroupRule{rule("r9", "b", "addresses=nobody"), rule("r8", "b", "remote=later")}
+	d = grouped(1, 10, "b")
+	w.learn(&d)
+	w.Resolve()
+	s.answer(w, Item{neutron.KindSecurityGroup, "b", w.Now()})
+	w.Resolve()
+	s.answer(w, Item{neutron.KindAddressGroup, "nobody", w.Now()})
+	if w.Resolve(); !slices.Equal(p.Groups, []string{"a"}) {
+		t.Errorf("while members will come: in force %v", p.Groups)
+	}
+	if s.answers(w); !slices.Equal(p.Groups, []string{"b"}) {
+		t.Errorf("when they have come: in force %v", p.Groups)
+	}
 }
 
 func TestAnAnswerIsOlderThanWhatCameAfterTheQuestion(t *testing.T) {
@@ -348,6 +399,9 @@ func TestAnAnswerIsOlderThanWhatCameAfterTheQuestion(t *testing.T) {
 	send(t, w, neutron.KindPort, neutron.Updated, wirePort("m1", 4, "10.1.0.1"))
 	send(t, w, neutron.KindPort, neutron.Deleted, map[string]any{"id": "m2"})
 	send(t, w, neutron.KindPort, neutron.Updated, wirePort("m3", 1, "10.1.0.3", "other"))
+	for i := range 2 * lateness { // however many come
+		send(t, w, neutron.KindPort, neutron.Updated, wirePort(fmt.Sprint("other", i), 1, "10.9.0.1", "elsewhere"))
+	}
 	w.Members.Pulled(question, []neutron.Member{s.members["m1"], s.members["m2"]})
 	w.Members.KeepRevisions(false)
 	w.Resolve()
@@ -431,6 +485,12 @@ func TestAddressGroupsChange(t *testing.T) {
 	if got := names(w.Resolve()); got != "peer n1/7|192.0.2.0/24|-; peer n1/7|198.51.100.0/24|-" {
 		t.Errorf("the end touched %s", got)
 	}
+	// What is told of it after its end is from before.
+	send(t, w, neutron.KindAddressGroup, neutron.Updated, wire(9, "192.0.2.0/24"))
+	w.Members.AddressGroupsPulled([]Item{{neutron.KindAddressGroup, "ag", w.Now()}}, []neutron.AddressGroup{prefixes(9, "192.0.2.0/24")})
+	if r := w.remotes["ag"]; r.known || !r.unknown || len(r.peers) != 0 {
+		t.Errorf("%+v", r)
+	}
 }
 
 func TestConjunctionIDs(t *testing.T) {
@@ -487,6 +547,28 @@ func TestInterfacesThatAreNoPorts(t *testing.T) {
 	if _, ok := w.PlainPort("tap1"); ok {
 		t.Error("a port passes as plain")
 	}
+	for name, i := range map[string]ovsdb.Interface{"not made": {}, "number 0": {OFPort: new(0)}, "failed": {OFPort: new(-1)}} {
+		old := w.View.Interface("it")
+		i.UUID, i.Name = "it", "mytap"
+		w.Switch(&ovsdb.Batch{Interfaces: []ovsdb.Diff[ovsdb.Interface]{{Old: old, New: &i}}})
+		if n, ok := w.PlainPort("mytap"); ok || n != 0 {
+			t.Errorf("%s: %d", name, n)
+		}
+		w.Switch(&ovsdb.Batch{Interfaces: []ovsdb.Diff[ovsdb.Interface]{{Old: &i, New: old}}})
+	}
+	if n, ok := w.PlainPort("none"); ok || n != 0 {
+		t.Error("one that is not there passes as plain")
+	}
+	w.Switch(&ovsdb.Batch{Interfaces: []ovsdb.Diff[ovsdb.Interface]{{New: &ovsdb.Interface{UUID: "lost", Name: "lost", OFPort: &number}}}})
+	if n, ok := w.PlainPort("lost"); ok || n != 0 {
+		t.Error("one on no bridge passes as plain")
+	}
+	elsewhere := plugged("br-ex", &number, ovsdb.Interface{})
+	elsewhere.View.Interface("i").ExternalIDs = nil
+	if n, ok := elsewhere.PlainPort("tap1"); ok || n != 0 {
+		t.Error("one of another bridge passes as plain")
+	}
+	w.Resolve()
 	if w.Closed() {
 		t.Error("closed from the start")
 	}
@@ -540,6 +622,18 @@ func TestFreshVLANs(t *testing.T) {
 	}
 	if got := w.Segments.TakeFreshVLANs(); got != nil {
 		t.Errorf("fresh again: %v", got)
+	}
+	one := 1
+	w = plugged("br-int", &one, ovsdb.Interface{})
+	w.Ports([]string{"p1"}, []neutron.Port{bound(nil)})
+	if w.Resolve(); w.Port("p1").Wiring.State != Wired || w.Segments.TakeFreshVLANs() != nil {
+		t.Error("fresh without filters, which track nothing")
+	}
+	w = filtering(1)
+	w.Segments.vlans.keep(segment7, 5)
+	w.Ports([]string{"p1"}, []neutron.Port{grouped(1, 1)})
+	if w.Resolve(); w.Port("p1").Wiring.VLAN != 5 || w.Segments.TakeFreshVLANs() != nil {
+		t.Errorf("VLAN %d of before is fresh", w.Port("p1").Wiring.VLAN)
 	}
 }
 
@@ -613,10 +707,10 @@ func TestPassed(t *testing.T) {
 
 func TestStranger(t *testing.T) {
 	for text, want := range map[string]bool{
-		`{"id":"a","revision_number":5}`: true, `{"x":{"id":"b"},"revision_number":5,"id":"a","y":[`: true, `{"id":"a"}`: false, `{"id":5,"revision_number":5}`: false,
+		`{"id":"a","revision_number":95}`: true, `{"x":{"id":"b"},"revision_number":95,"id":"a","y":[`: true, `{"id":"a"}`: false, `{"id":5,"revision_number":95}`: false, `{"x":5 6,"id":"a","revision_number":95}`: false,
 		`{"id":"a","revision_number":null}`: false, ``: false, `[]`: false,
 	} {
-		if id, revision, ok := Stranger([]byte(text)); ok != want || ok && (id != "a" || revision != 5) {
+		if id, revision, ok := Stranger([]byte(text)); ok != want || ok && (id != "a" || revision != 95) {
 			t.Errorf("%s: %q %d %v", text, id, revision, ok)
 		}
 	}

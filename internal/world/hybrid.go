@@ -2,6 +2,8 @@
 
 package world
 
+import "strings"
+
 // Guard is what iptables has of a port that it filters.
 type Guard uint8
 
@@ -23,9 +25,24 @@ const bridgePrefix, bridgeName = "qvo", 14
 // Bridged returns whether a port is plugged in through a Linux bridge of its own, where rules of iptables can filter it. The interface of the
 // bridge is in a trunk's bridge if the port is a trunk's.
 func (w *common) Bridged(p *Port) bool {
-	name := bridgePrefix + p.ID
-	name = name[:min(bridgeName, len(name))]
-	return p.VIF != nil && (p.VIF.Name == name || p.VIF.VM && w.View.InterfaceByName(name) != nil)
+	if p.VIF == nil {
+		return false
+	}
+	id := p.ID[:min(bridgeName-len(bridgePrefix), len(p.ID))]
+	if rest, ok := strings.CutPrefix(p.VIF.Name, bridgePrefix); ok && rest == id {
+		return true
+	}
+	return p.VIF.VM && w.View.InterfaceByName(bridgePrefix+id) != nil
+}
+
+// AnyBridged returns whether a port has a Linux bridge.
+func (w *common) AnyBridged() bool {
+	for _, p := range w.ports {
+		if w.Bridged(p) {
+			return true
+		}
+	}
+	return false
 }
 
 // ByRules returns whether rules of iptables filter a port, in place of flows.

@@ -4,6 +4,7 @@ package world
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -39,6 +40,13 @@ func invariants(w *World) (broken []string) {
 		}
 	}
 	for id, g := range w.groups {
+		in := map[SegmentKey]int{}
+		for _, p := range w.ports {
+			if slices.Contains(p.placed.groups, id) {
+				in[p.placed.segment]++
+			}
+		}
+		say(!maps.Equal(in, g.segments), "group %s is in force on %v, and ports have it on %v", id, g.segments, in)
 		for c := range g.conjunctions {
 			say(w.remotes[c.Remote] == nil, "group %s refers to %s, which is not there", id, c.Remote)
 		}

@@ -223,6 +223,23 @@ func TestALatePushOfAPortHereMakesNoMember(t *testing.T) {
 	}
 }
 
+// A port that is plugged in here is made a member by a push in the same way.
+func TestALatePushOfAPortHereIsConfirmed(t *testing.T) {
+	w := filtering(2)
+	w.Time = time.Unix(1000, 0)
+	s := &server{groups: map[string][]neutron.SecurityGroupRule{"g1": {rule("r", "g1", "remote=g2")}}}
+	w.Ports([]string{"p1", "p2"}, []neutron.Port{grouped(1, 1, "g1"), grouped(2, 1)})
+	s.answers(w)
+	send(t, w, neutron.KindPort, neutron.Updated, wirePort("p2", 5, "10.0.0.2", "g2"))
+	if w.Resolve(); w.Members.byID["p2"] == nil {
+		t.Fatal("p2 is no member")
+	}
+	w.Expire(w.Time.Add(latePush))
+	if !slices.ContainsFunc(w.MissingItems(), func(i Item) bool { return i.String() == "Port g2" }) {
+		t.Errorf("asks for %v", w.MissingItems())
+	}
+}
+
 // The same with a rule, told alone or with its group.
 func TestALatePushBringsNoRuleBack(t *testing.T) {
 	wire := func(r neutron.SecurityGroupRule) map[string]any {
@@ -271,6 +288,7 @@ func TestARecalledMemberIsTheOldest(t *testing.T) {
 		w.Recall(memory)
 		return w
 	}
+	memory.Members = append(memory.Members, MemberMemory{ID: "other", Revision: 1, Groups: []string{"g9"}, Peers: []Peer{peer("10.1.0.9/32")}})
 	in := func(w *World, group string) bool { return w.remotes[group].peers[peer("10.1.0.1/32")] > 0 }
 	wire := func(w *World, rules ...neutron.SecurityGroupRule) {
 		w.Ports([]string{"p1"}, []neutron.Port{grouped(1, 1, "g1")})
@@ -279,8 +297,8 @@ func TestARecalledMemberIsTheOldest(t *testing.T) {
 		w.Resolve()
 	}
 	w := begin()
-	if wire(w, rule("r2", "g1", "remote=g2")); !in(w, "g2") {
-		t.Error("nothing newer was heard, and it is not in force")
+	if wire(w, rule("r2", "g1", "remote=g2")); !in(w, "g2") || w.Members.byID["other"] != nil {
+		t.Error("nothing newer was heard, and it is not in force; or one of another group is")
 	}
 	w = begin()
 	send(t, w, neutron.KindPort, neutron.Updated, wirePort("m", 6, "10.1.0.1"))

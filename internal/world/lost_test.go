@@ -76,8 +76,14 @@ func TestAnEndpointThatWasTakenBackStaysAway(t *testing.T) {
 		t.Errorf("%v has come back with an answer to a question from before", got)
 	}
 	w.Tunnels.Sync("vxlan", []netip.Addr{ip}, w.Now())
-	if got := w.Tunnels.WantedEndpoints(); len(got) != 1 {
-		t.Errorf("wants %v after the server has named it again", got)
+	if got := w.Tunnels.WantedEndpoints(); len(got) != 1 || len(w.Tunnels.withdrawn) != 0 {
+		t.Errorf("wants %v after the server has named it again, and remembers %v", got, w.Tunnels.withdrawn)
+	}
+	for _, kind := range []string{"vxlan", "gre"} {
+		w.Tunnels.Gone(Endpoint{kind, ip})
+	}
+	if w.Tunnels.Sync("vxlan", nil, w.Now()); len(w.Tunnels.withdrawn) != 1 { // a list says nothing of another type
+		t.Errorf("remembers %v", w.Tunnels.withdrawn)
 	}
 	w.Tunnels.Gone(e)
 	w.Tunnels.Up(e)

@@ -68,6 +68,9 @@ func (w *World) Memory() *Memory {
 	for _, id := range slices.Sorted(maps.Keys(w.groups)) {
 		if g := w.groups[id]; g.known {
 			sg := neutron.SecurityGroup{ID: id, Name: g.name}
+			if g.stateless {
+				sg.Stateful = new(bool)
+			}
 			for _, rule := range slices.Sorted(maps.Keys(g.rules)) {
 				sg.Rules = append(sg.Rules, *g.rules[rule].rule)
 			}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"unsafe"
 
@@ -20,34 +21,38 @@ func TestObjects(t *testing.T) {
 		name   string
 	}{
 		{BridgeObject("a"), "bridge a"},
+		{BridgeObject("z"), "bridge z"}, // of each kind the last is after the first of the next kind, as text
 		{PortObject("a"), "port a"},
 		{PortObject("b"), "port b"},
 		{SegmentObject{"a", 10}, "segment a/10"}, // before 9, as text
 		{SegmentObject{"a", 9}, "segment a/9"},
 		{SegmentObject{"a", none}, "segment a/None"},
 		{SegmentObject{"a-1", 1}, "segment a-1/1"}, // see below
+		{SegmentObject{"z", 1}, "segment z/1"},
 		{TunnelObject(endpoint("gre/10.0.0.1")), "tunnel gre/10.0.0.1"},
 		{TunnelObject(endpoint("vxlan/10.0.0.1")), "tunnel vxlan/10.0.0.1"},
 		{TunnelObject(endpoint("vxlan/2001:db8::1")), "tunnel vxlan/2001:db8::1"},
 		{StationObject{SegmentKey{"a", 10}, mac}, "station a/10|02:00:00:00:00:01"},
 		{StationObject{SegmentKey{"a", 9}, mac}, "station a/9|02:00:00:00:00:01"},
+		{StationObject{SegmentKey{"z", 9}, mac}, "station z/9|02:00:00:00:00:01"},
 		{PeerObject{segment7, peer("10.0.0.1/32")}, "peer n1/7|10.0.0.1/32|-"},
 		{PeerObject{segment7, peer("9.0.0.1/32")}, "peer n1/7|9.0.0.1/32|-"},
 		{PeerObject{segment7, Peer{netip.MustParsePrefix("::/0"), mac}}, "peer n1/7|::/0|02:00:00:00:00:01"},
 		{InterfaceObject("a"), "interface a"},
+		{InterfaceObject("z"), "interface z"},
 		{ExtensionObject{"dvr", mac}, "dvr 02:00:00:00:00:01"},
 		{ExtensionObject{"qos", "a"}, "qos a"},
 		{GroupObject("a"), "group a"},
 	}
 	// A hyphen is less than the slash after the shorter name.
-	segments := want[3:7]
-	want = slices.Concat(want[:3], segments[3:], segments[:3], want[7:])
+	segments := want[4:8]
+	want = slices.Concat(want[:4], segments[3:], segments[:3], want[8:])
 
 	all := map[Object]bool{nil: true}
 	names := map[string]bool{}
 	for i, w := range want {
 		all[w.object], names[w.name] = true, true
-		if got := fmt.Sprint(w.object); got != w.name || NameOf(w.object) != w.name {
+		if got := fmt.Sprint(w.object); got != w.name || NameOf(w.object) != w.name || !strings.HasSuffix(w.name, IDOf(w.object)) || IDOf(w.object) == "" {
 			t.Errorf("%#v is %q, want %q", w.object, got, w.name)
 		}
 		if i > 0 && (CompareObjects(want[i-1].object, w.object) >= 0 || CompareObjects(w.object, want[i-1].object) <= 0) {

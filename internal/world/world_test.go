@@ -275,6 +275,27 @@ func TestChangedSegmentationIsAskedFor(t *testing.T) {
 	if got := w.Missing(); len(got) != 1 || w.Port("p1").Wiring.State != Wired {
 		t.Errorf("asks for %v, port %s", got, w.Port("p1").Wiring.State)
 	}
+	eight := 8
+	w.Ports(w.Missing(), []neutron.Port{bound(func(p *neutron.Port) { p.BindingLevels[0].Segment.Value.SegmentationID = &eight })})
+	if got := names(w.Resolve()); got != "port p1; segment n1/7; segment n1/8" {
+		t.Errorf("touched %s", got)
+	}
+	if s := w.Segments.Get(SegmentKey{"n1", 8}); len(w.Segments.All()) != 1 || s == nil || !slices.Equal(s.PortIDs(), []string{"p1"}) || s.VLAN != 2 || w.Port("p1").Wiring.VLAN != 2 {
+		t.Errorf("%+v, segments %+v", w.Port("p1").Wiring, w.Segments.All())
+	}
+	// Down and dead, in the same segment and in none.
+	down := bound(func(p *neutron.Port) {
+		p.BindingLevels[0].Segment.Value.SegmentationID, p.AdminStateUp, p.Revision = &eight, false, 6
+	})
+	w.learn(&down)
+	if w.Resolve(); len(w.Segments.All()) != 1 || !slices.Equal(w.Segments.All()[0].PortIDs(), []string{"p1"}) {
+		t.Errorf("switched off: segments %+v", w.Segments.All())
+	}
+	gone := bound(func(p *neutron.Port) { p.Bindings[0].Host, p.Revision = "hv2", 7 })
+	w.learn(&gone)
+	if w.Resolve(); len(w.Segments.All()) != 0 {
+		t.Errorf("bound elsewhere: segments %+v", w.Segments.All())
+	}
 }
 
 func TestVLANsRunOut(t *testing.T) {

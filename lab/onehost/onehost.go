@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -47,8 +48,11 @@ type Host struct {
 	Away atomic.Bool
 	// Snapshot is the agent's file.
 	Snapshot string
+	// Calls, if set, answers calls of the agent with an error or none. The simulated server answers if ok is false.
+	Calls func(method string, args map[string]any) (ok bool, err error)
 
 	answer Answer
+	served atomic.Pointer[messaging.Service]
 	stop   func()
 }
 
@@ -90,7 +94,7 @@ func (h *Host) Start() {
 	}
 	sim := region.New(region.Config{})
 	a, err := agent.New(c, database, func(func(messaging.Event)) (agent.Broker, error) {
-		return &server{Link: sim.Join("hv1", nil), answer: h.answer, away: &h.Away}, nil
+		return &server{Link: sim.Join("hv1", nil), host: h}, nil
 	})
 	if err != nil {
 		h.Fatal(err)
@@ -110,6 +114,19 @@ func (h *Host) Start() {
 
 // Stop stops the agent, if it runs.
 func (h *Host) Stop() { h.stop() }
+
+// Cast sends a message to all agents, of which there is one, if the agent listens to the topic.
+func (h *Host) Cast(topic, method string, args any) {
+	h.Helper()
+	text, err := json.Marshal(args)
+	if err != nil {
+		h.Fatal(err)
+	}
+	h.Wait("the agent to listen to "+topic, func() bool { s := h.served.Load(); return s != nil && slices.Contains(s.Topics, topic) })
+	if _, err := h.served.Load().Handler(h.Context(), &messaging.Message{Topic: topic, Fanout: true, Method: method, Version: "1.0", Args: text}); err != nil {
+		h.Fatal(err)
+	}
+}
 
 // Vsctl runs ovs-vsctl, and returns what it says.
 func (h *Host) Vsctl(args ...string) string {
@@ -216,8 +233,7 @@ func (h *Host) Wired(ports int) {
 // server answers for the test, and as the simulated server does otherwise.
 type server struct {
 	*region.Link
-	answer Answer
-	away   *atomic.Bool
+	host *Host
 }
 
 var errAway = errors.New("the broker is away")
@@ -228,15 +244,20 @@ func Boxed(data map[string]any) map[string]any {
 }
 
 func (s *server) Call(ctx context.Context, t messaging.Target, method string, args, result any) error {
-	if s.away.Load() {
+	if s.host.Away.Load() {
 		return errAway
 	}
 	all, _ := args.(map[string]any)
+	if s.host.Calls != nil {
+		if ok, err := s.host.Calls(method, all); ok {
+			return err
+		}
+	}
 	kind, _ := all["resource_type"].(neutron.Kind)
 	filter, _ := all["filter_kwargs"].(map[string]any)
 	found, ok := []map[string]any(nil), false
 	if method == "bulk_pull" {
-		found, ok = s.answer(kind, filter)
+		found, ok = s.host.answer(kind, filter)
 	}
 	if !ok {
 		return s.Link.Call(ctx, t, method, args, result)
@@ -255,9 +276,10 @@ func (s *server) Call(ctx context.Context, t messaging.Target, method string, ar
 }
 
 func (s *server) Serve(ctx context.Context, service messaging.Service) error {
-	if s.away.Load() {
+	if s.host.Away.Load() {
 		return errAway
 	}
+	s.host.served.Store(&service)
 	return s.Link.Serve(ctx, service)
 }
 

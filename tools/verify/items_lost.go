@@ -189,6 +189,12 @@ func speed() []item {
 			figure{name: "after", pattern: `^\| 10000 +\| patchbay` + `(?:[^|\n]*\|){5}` + ` *([^|\n]*?) *\|`},
 			figure{name: "cpu", pattern: `^\| 10000 +\| patchbay` + `(?:[^|\n]*\|){6}` + ` *([^|\n]*?) *\|`},
 			figure{name: "small", pattern: `^\| 10 +\| patchbay` + `(?:[^|\n]*\|){5}` + ` *([^|\n]*?) *\|`}),
+		bench("bench-before", "make --no-print-directory bench-before BEFORE=90d824e", "the work that releases, drivers and services have added since", []claim{
+			{text: "100 filtered ports beside the Patchbay of 90d824e: start, restart", wanted: "1.05 × at most", show: "{start} × as long, {start-cpu} × the CPU; {again} ×, {again-cpu} × the CPU, {touched} flows touched"},
+			{text: "the same, one member more in a group of 1,000, memory", wanted: "1.05 × at most", show: "{member} × as long, {member-cpu} × the CPU; {rss} × the memory"},
+		},
+			cell("start", "start: all ACTIVE", 3, "<= 1.05"), cell("start-cpu", "start: CPU", 3, "<= 1.05"), cell("again", "restart: all ACTIVE", 3, "<= 1.05"), cell("again-cpu", "restart: CPU", 3, "<= 1.05"),
+			cell("touched", "restart: flows touched", 2, "= 0"), cell("member", "member added: applied after", 3, "<= 1.05"), cell("member-cpu", "member added: CPU", 3, "<= 1.05"), cell("rss", "RSS", 3, "<= 1.05")),
 		bench("bench-hybrid", "make --no-print-directory bench-hybrid", "the programs iptables-restore and ipset read and write whole tables", []claim{
 			{text: "behind Linux bridges, filtered by iptables: one member more in a group of 10,000, 500 ports", wanted: "1 line, 20 ms", show: "{member-lines} line, in its set after {member}, {member-cpu} of CPU; with 10 ports after {member-10}"},
 			{text: "one rule more for 100 ports, agent CPU", wanted: "1/20 of Python", show: "{rule-cpu}; the Python agent {rule-python}"},
