@@ -1,6 +1,8 @@
 # Included by the Makefile.
 E2E = CGO_ENABLED=1 $(GO) test -race -count 1 -timeout 45m -tags e2e -v
 
+comma := ,
+
 # What makes the parts of other releases, and has the lab use them.
 OF_RELEASES = $(if $(RELEASE)$(BROKER)$(SWITCH),bin/lab release make $(RELEASE) $(BROKER) $(SWITCH) &&) \
 	PATCHBAY_LAB_RELEASE=$(or $(RELEASE),$(PATCHBAY_LAB_RELEASE)) PATCHBAY_LAB_BROKER=$(or $(BROKER),$(PATCHBAY_LAB_BROKER)) PATCHBAY_LAB_SWITCH=$(or $(SWITCH),$(PATCHBAY_LAB_SWITCH)) \
@@ -104,6 +106,10 @@ e2e-handover: build ## the Python agent of RELEASE=29 wires filtered VMs, Patchb
 .PHONY: e2e-tools
 e2e-tools: build packages ## the agent as kolla, TripleO, openstack-helm, OpenStack-Ansible, RDO, the charm and Debian run it, in their containers and services: starts, registers, wires VMs, health check, log; as a table (root, podman, debootstrap; PATCHBAY_TOOLS=checkouts of the tools, TESTFLAGS='-run TestTools/21/kolla')
 	$(GO) test -count 1 -timeout 30m -tags e2e -v -run TestTools $(TESTFLAGS) ./e2e/
+
+.PHONY: e2e-upgrade
+e2e-upgrade: build ## neutron-server of RELEASE=26 is upgraded to UPGRADE=28,29 under running agents and packets: none is lost, no flow is touched, and rules, ports and restarts work after each; prints a table (root)
+	bin/lab release make $(subst $(comma), ,$(UPGRADE)) && $(OF_RELEASES) PATCHBAY_LAB_UPGRADE=$(UPGRADE) $(GO) test -count 1 -timeout 16m -tags e2e -v -run TestUpgrade $(TESTFLAGS) ./e2e/
 
 .PHONY: e2e-migrate
 e2e-migrate: build ## live migrations between two hosts, with the Python agent of RELEASE=29 and with Patchbay in one run: for how long a peer on each host has no answer; prints a table (root; BROKER=suite, SWITCH=suite)

@@ -26,14 +26,20 @@ const agentCookie = "0x5061746368626179"
 // restarted stops and starts both agents. No packet is lost, and no flow is touched: each goes on counting its time, and a monitor of
 // somebody else hears of none.
 func (x *smoke) restarted(t *testing.T) {
-	x.inSync(t)
-	before, ends := x.allFlows(), x.monitor(t)
-	began := time.Now()
-	x.during(t, lossless, func() {
+	x.untouched(t, func() {
 		x.startAgents(t, x.agent)
 		x.inSync(t)
 		x.wait(second)
-	}, append(x.trunkLanes(), x.door())...)
+	})
+}
+
+// untouched has something happen during which no packet is lost and no flow is touched.
+func (x *smoke) untouched(t *testing.T, happens func()) {
+	t.Helper()
+	x.inSync(t)
+	before, ends := x.allFlows(), x.monitor(t)
+	began := time.Now()
+	x.during(t, lossless, happens, append(x.trunkLanes(), x.door())...)
 	x.row.flows = count(before[0]) + count(before[1])
 	x.row.touched = x.youngerThan(t, time.Since(began)) + vanished(before, x.allFlows())
 	seen := ends()

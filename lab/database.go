@@ -117,12 +117,16 @@ CREATE USER IF NOT EXISTS 'neutron'@'127.0.0.1' IDENTIFIED BY 'neutron';
 GRANT ALL ON neutron.* TO 'neutron'@'127.0.0.1';`); err != nil {
 		return "", fmt.Errorf("creating the database: %w", err)
 	}
-	if err := l.job(ctx, "db-manage", l.neutronCommand(append([]string{"/usr/bin/neutron-db-manage"},
-		append(l.serverFiles(), "upgrade", "head")...)...)); err != nil {
+	if err := l.migrate(ctx); err != nil {
 		return "", err
 	}
 	if err := l.update(func(s *state) error { s.Schema = true; return nil }); err != nil {
 		return "", err
 	}
 	return "created", nil
+}
+
+// migrate brings the schema to that of the lab's Neutron.
+func (l *Lab) migrate(ctx context.Context) error {
+	return l.job(ctx, "db-manage", l.neutronCommand(append([]string{"/usr/bin/neutron-db-manage"}, append(l.serverFiles(), "upgrade", "head")...)...))
 }

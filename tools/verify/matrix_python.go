@@ -45,14 +45,8 @@ func (b *book) handoverPage() string {
 			fmt.Fprintf(&p, "| %s (%s) |%s not run |\n", c.number, c.neutron, strings.Repeat(" – |", 7))
 			continue
 		}
-		lost := "–"
-		if due, err := number(r.Figures["due"]); err == nil {
-			if arrived, err := number(r.Figures["arrived"]); err == nil {
-				lost = fmt.Sprint(due - arrived)
-			}
-		}
 		fmt.Fprintf(&p, "| %s (%s) | %s | %s | %s | %s | %s of %s | %s of %s flows and rows | %s, %s | %s |\n", r.Figures["neutron"], c.neutron, r.Figures["handovers"], grouped(r.Figures["due"]),
-			lost, r.Figures["passed"], r.Figures["touched"], r.Figures["flows"], r.Figures["explained"], r.Figures["compared"], r.Commit, r.Date.Format("2006-01-02"), stated(r))
+			lost(r.Figures["due"], r.Figures["arrived"]), r.Figures["passed"], r.Figures["touched"], r.Figures["flows"], r.Figures["explained"], r.Figures["compared"], r.Commit, r.Date.Format("2006-01-02"), stated(r))
 	}
 	return p.String()
 }

@@ -90,12 +90,26 @@ const migrateOutput = `vxlan: outage of 8 peers' views, median and longest: Pyth
 vlan: outage of 8 peers' views, median and longest: Python agent 12 and 80 ms, Patchbay 11 and 60 ms
 `
 
+// upgradeOutput is what `make e2e-upgrade` prints, shortened.
+const upgradeOutput = `    testing.go:37: versions: neutron=2:26.0.3-0+deb13u3 openvswitch=3.5.0-1+b1 rabbitmq=4.0.5-6
+step                    seconds  due: sent  arrived  forbidden: sent  arrived  flows  touched  seen by a flow monitor  result
+agents restarted first  4.0      900        900      100              0        562    0        0                       pass
+server upgraded to 28   40.7     3000       2999     2164             0        562    0        0                       pass    28.0.1 (forky); agents alive and in sync 9 s after its API answers
+server upgraded to 29   38.2     2800       2800     2104             0        562    3        3                       FAIL    29.0.0 (sid); agents alive and in sync 7 s after its API answers
+14 steps, 1 failed, 257 s with the lab's start
+`
+
 func TestPythonCells(t *testing.T) {
 	b := &book{items: allCells(), results: map[string]*result{}}
 	for _, it := range b.items {
 		switch it.name {
 		case "handover-28":
 			b.results[it.name] = &result{outcome: it.judge(handoverOutput, nil)}
+		case "upgrade-26":
+			b.results[it.name] = &result{outcome: it.judge(upgradeOutput, nil)}
+			if it.command != "make --no-print-directory e2e-upgrade RELEASE=26 UPGRADE=28,29" {
+				t.Error(it.command)
+			}
 		case "migrate-29":
 			b.results[it.name] = &result{outcome: it.judge(migrateOutput, nil)}
 		}
@@ -106,6 +120,7 @@ func TestPythonCells(t *testing.T) {
 	}
 	for _, want := range []string{
 		"| 2:28.0.1-2 (forky) | 4 | 6,000 | 1 | 0 | 88 of 562 | 62 of 764 flows and rows |", "| 29 (sid) | – |",
+		"| 28.0.1 (forky) | 3,000 | 1 | 0 of 562 | 9 s |", "| 29.0.0 (sid) | 2,800 | 0 | 3 of 562 | 7 s |", "failed is 1, wanted = 0; 29-touched is 3",
 		"| vxlan | 1500 ms, 2900 ms | 90 ms, 140 ms |", "| vlan | 12 ms, 80 ms | 11 ms, 60 ms |",
 	} {
 		if !strings.Contains(pages[matrixFile], want) {
