@@ -39,8 +39,11 @@ func (r *Reporter) Done(b Batch, result Result, now time.Time) (confirmed []Clai
 		case b.resyncs != r.resyncs:
 			continue
 		}
-		if c.Tunnelled && r.requested[c.Segment].IsZero() {
-			r.requested[c.Segment] = now
+		if first := r.requested[c.Segment].IsZero(); c.Tunnelled && (first || b.Update.RefreshTunnels) {
+			r.askers[c.Segment] = asker{c.Port, now}
+			if first {
+				r.requested[c.Segment] = now
+			}
 		}
 		if b.Update.RefreshTunnels {
 			delete(r.networks, c.Segment)

@@ -67,6 +67,7 @@ func (r *Reporter) Candidates() []string {
 // Next takes the batches to send now. It is given the claims of the ports that Due and Candidates return.
 func (r *Reporter) Next(due, candidates []Claim, now time.Time) []Batch {
 	r.deadline = time.Time{}
+	refresh := len(r.networks) > 0 // the candidates are those of these networks
 	l := r.sort(due, now)
 	var out []Batch
 	send := func(b Batch) bool {
@@ -94,8 +95,12 @@ func (r *Reporter) Next(due, candidates []Claim, now time.Time) []Batch {
 	if r.count(changes) == 0 {
 		r.step = 1
 	}
-	if r.count(refreshes) == 0 && len(r.networks) > 0 {
+	switch {
+	case r.count(refreshes) > 0 || len(r.networks) == 0:
+	case refresh:
 		send(r.refreshBatch(candidates, now))
+	default:
+		r.waitUntil(now)
 	}
 	return out
 }
@@ -143,6 +148,7 @@ func (r *Reporter) sort(due []Claim, now time.Time) *list {
 	l := &list{held: map[world.SegmentKey]bool{}}
 	var up []Claim
 	for _, c := range due {
+		r.checkAsker(c, now)
 		if r.confirmed[c.Port].Status == Unknown && (c.Status == Up || c.Status == Unknown) {
 			r.noteEarlier(c) // also while something holds it: a sub-port waits for its trunk, which may have lost it
 		}

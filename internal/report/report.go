@@ -47,6 +47,7 @@ type Claim struct {
 	Revision     int64
 	ServerStatus string
 	Marked       bool // the row of the port says that an agent has wired it
+	Absent       bool // the server, when it was asked, had no such port. Of one that it tells of deleting it had taken earlier reports
 	Segment      world.SegmentKey
 	Tunnelled    bool // the server sends forwarding entries of the segment (l2population) when a port of it is reported up
 	NoEntries    bool // and no tunnel of the segment is known
@@ -110,7 +111,18 @@ type Reporter struct {
 	networks  map[world.SegmentKey]bool // that a batch has to refresh
 	since     map[world.SegmentKey]int  // whose forwarding entries the server has to send again: for a batch after the one of this number
 	requested map[world.SegmentKey]time.Time
+	askers    map[world.SegmentKey]asker
 }
+
+// asker is the port whose report had the server send the forwarding entries of a network, and when it answered. To the report of a port that it has
+// deleted the server answers the same, and sends none.
+type asker struct {
+	port string
+	at   time.Time
+}
+
+// absentAfter is how long after the answer it may turn out that the server did not have the port.
+const absentAfter = 10 * time.Minute
 
 // New returns a reporter. A batch names at most perReport ports as up, and as many as down. Every batch that refreshes networks
 // takes a token from checks.
@@ -118,7 +130,7 @@ func New(perReport int, checks *pace.Bucket) *Reporter {
 	return &Reporter{
 		perReport: perReport, checks: checks, retries: pace.Backoff[string]{}, step: 1, due: map[string]bool{}, confirmed: map[string]Claim{},
 		up: map[world.SegmentKey]int{}, unsure: map[string]Claim{}, again: map[string]bool{}, earlier: map[string]bool{}, flights: map[int]Batch{},
-		networks: map[world.SegmentKey]bool{}, since: map[world.SegmentKey]int{}, requested: map[world.SegmentKey]time.Time{},
+		networks: map[world.SegmentKey]bool{}, since: map[world.SegmentKey]int{}, requested: map[world.SegmentKey]time.Time{}, askers: map[world.SegmentKey]asker{},
 	}
 }
 
@@ -139,6 +151,19 @@ func (r *Reporter) Refresh(networks ...world.SegmentKey) {
 	}
 }
 
+// checkAsker has another port ask for the forwarding entries of a network, if the one that asked may not have been there any more.
+func (r *Reporter) checkAsker(c Claim, now time.Time) {
+	key := r.confirmed[c.Port].Segment
+	a, ok := r.askers[key]
+	if !c.Absent || !ok || a.port != c.Port {
+		return
+	}
+	delete(r.askers, key)
+	if now.Sub(a.at) < absentAfter {
+		r.Refresh(key)
+	}
+}
+
 // Resync is Refresh after messages may have been lost: batches from before do not count as requests for forwarding entries.
 func (r *Reporter) Resync(networks ...world.SegmentKey) {
 	r.resyncs++
@@ -150,6 +175,7 @@ func (r *Reporter) Resync(networks ...world.SegmentKey) {
 func (r *Reporter) ForgetNetworks(gone func(world.SegmentKey) bool) {
 	maps.DeleteFunc(r.requested, func(key world.SegmentKey, _ time.Time) bool { return gone(key) })
 	maps.DeleteFunc(r.since, func(key world.SegmentKey, _ int) bool { return gone(key) })
+	maps.DeleteFunc(r.askers, func(key world.SegmentKey, _ asker) bool { return gone(key) })
 }
 
 // Synced says that everything has been pulled and reported once. Until then every report of a port that is up asks for the

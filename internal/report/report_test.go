@@ -648,6 +648,37 @@ func TestRequestsForEntries(t *testing.T) {
 	h.done(h.want("up [e] down []")) // m is on this host alone
 }
 
+// The server answers the report of a port that it has deleted as that of another one, and sends no entries for it. When that turns out, another port asks.
+func TestAPortThatIsAbsentHasAsked(t *testing.T) {
+	for name, c := range map[string]struct {
+		absent string
+		after  time.Duration
+		again  []string
+	}{
+		"the one that asked":           {"a", absentAfter - time.Second, []string{"refresh [b]"}},
+		"the one that asked, long ago": {"a", absentAfter, nil},
+		"another":                      {"b", 0, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t, 10)
+			h.Synced()
+			h.set(tunnelled("a", "n"), tunnelled("b", "n"))
+			h.done(h.want("up [a] down []"))
+			h.done(h.want("up [b] down []"))
+			h.now = h.now.Add(time.Hour)
+			h.Resync(world.SegmentKey{Network: "n"})
+			h.done(h.want("refresh [a]"))
+			h.now = h.now.Add(c.after)
+			h.set(Claim{Port: c.absent, Absent: true, Applied: true})
+			if h.want(); len(c.again) > 0 && h.Deadline().After(h.now) {
+				t.Error("nothing follows at once")
+			}
+			h.done(h.want(c.again...))
+			h.want()
+		})
+	}
+}
+
 // Ports for which somebody waits are reported side by side, few at first. One failure, and they are reported together.
 func TestReportsSideBySide(t *testing.T) {
 	h := newHost(t, 50)

@@ -312,6 +312,9 @@ func (p *Port) lose() {
 	}
 }
 
+// Absent says whether the server, when it was asked, did not know the port.
+func (p *Port) Absent() bool { return p.unknown }
+
 // markStale has a port asked about again.
 func (w *World) markStale(p *Port) {
 	w.seq++
