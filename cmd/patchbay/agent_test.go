@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -16,6 +17,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/inspect"
 	"github.com/patchbay-sdn/patchbay/internal/observe"
 	"github.com/patchbay-sdn/patchbay/internal/options"
+	"github.com/patchbay-sdn/patchbay/internal/world"
 )
 
 // A tunnel endpoint that is not on this host yet does not stop the agent: status names it until an interface has it.
@@ -123,5 +125,22 @@ func TestVersionIsReportedOnRequest(t *testing.T) {
 		if got := reported(t.Context(), optionsOf(t, text)); got.Patchbay != want {
 			t.Errorf("%q: %q, want %q", text, got.Patchbay, want)
 		}
+	}
+}
+
+// Every extension that the options take is made: one without a maker would be left out without a word.
+func TestEveryExtensionIsMade(t *testing.T) {
+	var o options.Options
+	o.Agent.Extensions = options.Extensions()
+	list, err := makers(extensionsOf(&o))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, create := range list {
+		names = append(names, create(world.New(world.Config{})).Name())
+	}
+	if !slices.Equal(names, options.Extensions()) {
+		t.Errorf("made are %q, want %q", names, options.Extensions())
 	}
 }

@@ -155,7 +155,7 @@ func TestRows(t *testing.T) {
 			t.Errorf("%s: %s without a reason", id, r.support)
 		}
 		if (r.support == Partly) != (r.refuse != nil || r.refuseWith != nil) {
-			t.Errorf("%s: partly supported and refusing values must go together", id)
+			t.Errorf("%s: partly supported and refusing values must go together; a value that is wrong is refused in check.go", id)
 		}
 		if r.support == Supported && r.field == nil && !strings.HasPrefix(id.Option, "my_ip") {
 			t.Errorf("%s is called supported, but its value goes nowhere", id)
