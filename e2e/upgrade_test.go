@@ -6,6 +6,7 @@ package e2e
 
 import (
 	"context"
+	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -43,6 +44,10 @@ func TestUpgrade(t *testing.T) {
 		x.step(t, to+": rule opened", x.opens)
 		if i == 0 {
 			x.step(t, to+": broker away: a rule missed, one closed, a port plugged in", x.brokerAway)
+			x.step(t, to+": rule opened again", func(t *testing.T) {
+				x.request(t, http.MethodDelete, "security-group-rules/"+x.rules["tcp"], nil, nil) // the other one was closed
+				x.opens(t)
+			})
 		}
 		x.step(t, to+": VLAN network: filtered port", func(t *testing.T) { x.traffic(t, lossless, second, x.vlanLanes()...) })
 		x.step(t, to+": agents restarted", x.restarted)
