@@ -694,11 +694,16 @@ func (h *crashHistory) right(before map[bridgeKey]openflow.Entry, base *fakeOVS,
 }
 
 // fromStrangers are the numbers of ports whose flows need not stay, and from which bundle on: of one that is plugged in anew under the
-// number that it had, and of one that is or was switched off when an agent begins without memory: nobody knows whose the number was, and
-// the port must not inherit another's filters.
+// number that it had, of one that was switched off and is switched on, whose groups were not in force meanwhile, and of one that is or was
+// switched off when an agent begins without memory: nobody knows whose the number was, and the port must not inherit another's filters.
 func (h *crashHistory) fromStrangers(before *truth, changes []change) map[uint64]int {
 	numbers := map[uint64]int{}
 	for id, p := range h.truth.ports {
+		if p["admin_state_up"] == true && before.ports[id]["admin_state_up"] == false {
+			for _, n := range h.ovs.numbers(id) {
+				numbers[uint64(n)] = h.applied["change "+id]
+			}
+		}
 		if h.forgot >= 0 && (p["admin_state_up"] == false || before.ports[id]["admin_state_up"] == false) {
 			for _, n := range h.ovs.numbers(id) {
 				numbers[uint64(n)] = h.forgot

@@ -257,6 +257,24 @@ func TestLocalVLANsAreReadBack(t *testing.T) {
 	}
 }
 
+// A port that has moved from a segment with a number to one without may still have the number in its row.
+func TestLocalVLANOfAPortWithAnOldNumber(t *testing.T) {
+	for kind, want := range map[string]string{"flat": "n1/None", "local": "n1/None", "vxlan": "n1/7", "": "n1/7"} {
+		w := New(config())
+		w.Switch(&ovsdb.Batch{
+			Seq: 1, Kind: ovsdb.Initial,
+			Bridges: []ovsdb.Diff[ovsdb.Bridge]{{New: &ovsdb.Bridge{UUID: "b", Name: "br-int", Ports: []ovsdb.UUID{"p"}}}},
+			Ports: []ovsdb.Diff[ovsdb.Port]{{New: &ovsdb.Port{
+				UUID: "p", Name: "tap1", Tag: new(77), OtherConfig: map[string]string{"net_uuid": "n1", "network_type": kind, "segmentation_id": "7"},
+			}}},
+		})
+		key, _ := ParseSegmentKey(want)
+		if n, fresh, _ := w.Segments.vlans.take(key); n != 77 || fresh {
+			t.Errorf("%s: %s has VLAN %d, fresh: %v", kind, want, n, fresh)
+		}
+	}
+}
+
 func TestChangedSegmentationIsAskedFor(t *testing.T) {
 	one := 1
 	w := plugged("br-int", &one, ovsdb.Interface{})
