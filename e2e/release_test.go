@@ -285,11 +285,22 @@ func lines(images []parity.Snapshot) int {
 func (x *handover) as(t *testing.T, what string, want, have []parity.Snapshot) {
 	t.Helper()
 	for i := range want {
-		if d := parity.Compare(want[i], have[i], nil); len(d.Differences) > 0 {
+		if d := parity.Compare(want[i], x.withoutNewKey(want[i], have[i]), nil); len(d.Differences) > 0 {
 			t.Errorf("%d flows and rows differ from those %s:\n%s", len(d.Differences), what, written(d))
 		}
 	}
 	x.says("%d flows and rows as %s", lines(have), what)
+}
+
+// withoutNewKey is what an agent made without a key of bridges that Patchbay sets, as the Python agent of later releases does. The one of this release, if it does
+// not make the key itself, does not know and does not remove it.
+func (x *handover) withoutNewKey(want, have parity.Snapshot) parity.Snapshot {
+	const key = " other_config:disable-in-band=true"
+	makes := slices.ContainsFunc(want, func(line string) bool { return strings.HasSuffix(line, key) })
+	if x.agent != lab.Python || makes {
+		return have
+	}
+	return slices.DeleteFunc(slices.Clone(have), func(line string) bool { return strings.HasSuffix(line, key) })
 }
 
 func written(d parity.Diff) string {
