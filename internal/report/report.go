@@ -47,7 +47,7 @@ type Claim struct {
 	Revision     int64
 	ServerStatus string
 	Marked       bool // the row of the port says that an agent has wired it
-	Absent       bool // the server, when it was asked, had no such port. Of one that it tells of deleting it had taken earlier reports
+	Absent       bool // the server was asked about the port and does not have it; not set if the server has announced that it deletes the port
 	Segment      world.SegmentKey
 	Tunnelled    bool // the server sends forwarding entries of the segment (l2population) when a port of it is reported up
 	NoEntries    bool // and no tunnel of the segment is known

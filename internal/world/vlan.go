@@ -89,8 +89,9 @@ func (w *Segments) restoreVLAN(p *ovsdb.Port, number int) {
 	if br := w.View.BridgeOf(p.UUID); br == nil || br.Name != w.Config.IntegrationBridge {
 		return
 	}
+	// Flat and local networks have no segmentation id. One in the row of their port is that of the segment on which the port was before.
 	id, kind := p.OtherConfig["segmentation_id"], p.OtherConfig["network_type"]
-	if id == "" || kind == "flat" || kind == "local" { // of which a port that was on another segment before has the number still written down
+	if id == "" || kind == "flat" || kind == "local" {
 		id = "None"
 	}
 	if key, ok := ParseSegmentKey(p.OtherConfig["net_uuid"] + "/" + id); ok && number > 0 && number <= maxVLAN {
