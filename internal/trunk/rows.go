@@ -66,7 +66,7 @@ func (t *trunks) joined(b *bridge) ovsdb.Spec {
 	integration := t.w.Config.IntegrationBridge
 	// Only untagged packets are the parent's, as with Neutron since 24. Without that the VM could send into the parent's network
 	// under any VLAN.
-	specs := pair(integration, b.name, [2]string{parentInner, parentOuter}, b.parent.id, b.parent.mac, 0, "access")
+	specs := pair(integration, b.name, [2]string{parentInner, parentOuter}, b.parent.id, b.parent.mac, 0)
 	subs := slices.DeleteFunc(slices.Clone(b.trunk.SubPorts), uncarriable)
 	slices.SortFunc(subs, func(a, b neutron.SubPort) int { return strings.Compare(a.PortID, b.PortID) })
 	var keep, wired []string
@@ -76,7 +76,7 @@ func (t *trunks) joined(b *bridge) ovsdb.Spec {
 		keep, present[name] = append(keep, name), s.PortID
 		if mac, ok := b.macs[s.PortID]; ok {
 			wired = append(wired, s.PortID)
-			specs = append(specs, pair(integration, b.name, [2]string{subInner, subOuter}, s.PortID, mac.String(), s.SegmentationID, "")...)
+			specs = append(specs, pair(integration, b.name, [2]string{subInner, subOuter}, s.PortID, mac.String(), s.SegmentationID)...)
 		}
 	}
 	if b.confirmed { // the other patches are not the trunk's any more
@@ -93,8 +93,9 @@ func (t *trunks) joined(b *bridge) ovsdb.Spec {
 }
 
 // pair is how the two patch ports shall be that stand for a port. The inner one is in no network before the core has wired it: without
-// a tag it would be a trunk of all VLANs.
-func pair(integration, bridge string, prefixes [2]string, id, mac string, vlan int, mode string) []ovsdb.Spec {
+// a tag it would be a trunk of all VLANs. The outer one is an access port of the VLAN by which the VM's packets are the port's, as
+// Neutron writes it since 24.
+func pair(integration, bridge string, prefixes [2]string, id, mac string, vlan int) []ovsdb.Spec {
 	in, out := patchName(prefixes[0], id), patchName(prefixes[1], id)
 	ids := map[string]string{"iface-id": id, "attached-mac": mac}
 	return []ovsdb.Spec{
@@ -103,7 +104,7 @@ func pair(integration, bridge string, prefixes [2]string, id, mac string, vlan i
 			Initial: &ovsdb.VLANs{Tag: world.DeadVLAN, Mode: "trunk", Trunks: []int{world.DeadVLAN}},
 		},
 		ovsdb.PortSpec{
-			Bridge: bridge, Name: out, Type: "patch", Options: map[string]string{"peer": in}, ExternalIDs: ids, Tag: &vlan, VLANMode: mode,
+			Bridge: bridge, Name: out, Type: "patch", Options: map[string]string{"peer": in}, ExternalIDs: ids, Tag: &vlan, VLANMode: "access",
 		},
 	}
 }
