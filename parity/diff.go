@@ -10,6 +10,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -134,9 +135,15 @@ func (d Diff) Write(w io.Writer) {
 // AcceptedSection is the heading, in parity/accepted.md, of the table that [ParseAccepted] reads.
 const AcceptedSection = "## Accepted differences in flows and rows"
 
-// An AcceptedDifference is one row of that table.
+// ReleaseSection is the heading, in parity/accepted.md, of the table of differences to later releases only. Its rows have the
+// column since after the id, and are read as those of [AcceptedSection].
+const ReleaseSection = "## Accepted differences to later releases"
+
+// An AcceptedDifference is one row of these tables.
 type AcceptedDifference struct {
 	ID string
+	// Since is the first release of the Python agent from which Patchbay differs so; 0 in the table for all releases.
+	Since int
 	// Where matches what the difference explains: "scenario/checkpoint - line" for a line that only the Python agent has,
 	// with + for one that only Patchbay has. So a difference is accepted in the places that are meant, and nowhere else.
 	Where *regexp.Regexp
@@ -150,7 +157,21 @@ type Accepted struct {
 	Changed []*ChangedLine
 	// Later are the lines that releases after 21 have otherwise.
 	Later []*LaterLine
-	at    string
+	// release is that of the Python agent, 0 for 21.
+	release int
+	at      string
+}
+
+// For returns the list as it applies to the Python agent of a release, from 21 on.
+func (a *Accepted) For(release int) *Accepted {
+	own := *a
+	own.release = release
+	return &own
+}
+
+// Pinned says whether the lines that a rule explains are pinned: the recordings are of 21, so those of later releases are not.
+func (a *Accepted) Pinned(id string) bool {
+	return !slices.ContainsFunc(a.List, func(d *AcceptedDifference) bool { return d.ID == id && d.Since > 0 })
 }
 
 // At returns the list as it applies at a checkpoint of a scenario.
@@ -158,7 +179,9 @@ func (a *Accepted) At(scenario, checkpoint string) *Accepted {
 	if a == nil {
 		return nil
 	}
-	return &Accepted{a.List, a.Changed, a.Later, scenario + "/" + checkpoint}
+	own := *a
+	own.at = scenario + "/" + checkpoint
+	return &own
 }
 
 func (a *Accepted) explain(d Difference) string {
@@ -166,18 +189,20 @@ func (a *Accepted) explain(d Difference) string {
 		return ""
 	}
 	for _, known := range a.List {
-		if known.Where.MatchString(a.at + " " + d.String()) {
+		if known.Since <= a.release && known.Where.MatchString(a.at+" "+d.String()) {
 			return known.ID
 		}
 	}
 	return ""
 }
 
-// IDs returns the ids of all accepted differences.
+// IDs returns the ids of all accepted differences to the Python agent of 21.
 func (a *Accepted) IDs() []string {
 	var ids []string
 	for _, d := range a.List {
-		ids = append(ids, d.ID)
+		if d.Since == 0 {
+			ids = append(ids, d.ID)
+		}
 	}
 	for _, c := range a.Changed {
 		ids = append(ids, c.ID)
@@ -200,11 +225,12 @@ func LoadAccepted(path string) (*Accepted, error) {
 }
 
 // ParseAccepted reads the tables of accepted differences from a Markdown text. Under [AcceptedSection] the columns are id,
-// where (a regular expression in backquotes, with \| for |), Python, Patchbay, reason; for [ChangedSection] see
-// [ChangedLine], for [LaterSection] [LaterLine]. A text without the sections accepts nothing.
+// where (a regular expression in backquotes, with \| for |), Python, Patchbay, reason; for [ReleaseSection] see there, for
+// [ChangedSection] [ChangedLine], for [LaterSection] [LaterLine]. A text without the sections accepts nothing.
 func ParseAccepted(r io.Reader) (*Accepted, error) {
 	a := &Accepted{}
 	section := ""
+	sections := []string{AcceptedSection, ReleaseSection, ChangedSection, LaterSection}
 	sc := bufio.NewScanner(r)
 	sc.Buffer(nil, 1<<20)
 	for number := 1; sc.Scan(); number++ {
@@ -213,7 +239,7 @@ func ParseAccepted(r io.Reader) (*Accepted, error) {
 			section = line
 			continue
 		}
-		if section != AcceptedSection && section != ChangedSection && section != LaterSection || !strings.HasPrefix(line, "|") {
+		if !slices.Contains(sections, section) || !strings.HasPrefix(line, "|") {
 			continue
 		}
 		cells := cells(line)
@@ -242,6 +268,14 @@ func (a *Accepted) row(section string, cells []string) error {
 		a.Later = append(a.Later, l)
 		return err
 	}
+	since := 0
+	if section == ReleaseSection && len(cells) > 1 {
+		var err error
+		if since, err = strconv.Atoi(cells[1]); err != nil {
+			return fmt.Errorf("accepted difference %q: %w", cells[0], err)
+		}
+		cells = slices.Delete(cells, 1, 2)
+	}
 	if len(cells) != 5 {
 		return fmt.Errorf("an accepted difference has 5 columns, not %d", len(cells))
 	}
@@ -250,7 +284,7 @@ func (a *Accepted) row(section string, cells []string) error {
 		return fmt.Errorf("accepted difference %q: %w", cells[0], err)
 	}
 	a.List = append(a.List, &AcceptedDifference{
-		ID: strings.Trim(cells[0], "`"), Where: where, Python: cells[2], Patchbay: cells[3], Reason: cells[4],
+		ID: strings.Trim(cells[0], "`"), Since: since, Where: where, Python: cells[2], Patchbay: cells[3], Reason: cells[4],
 	})
 	return nil
 }

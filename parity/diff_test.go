@@ -116,3 +116,31 @@ func TestChangedLinesExplainOnlyTogether(t *testing.T) {
 		}
 	}
 }
+
+// TestAcceptedForLaterReleases: a row about later releases explains nothing of earlier ones, and is not pinned.
+func TestAcceptedForLaterReleases(t *testing.T) {
+	a, err := ParseAccepted(strings.NewReader(AcceptedSection + "\n| all | `- hv1 call a$` | | | |\n" +
+		ReleaseSection + "\n| id | since | where |\n| later | 26 | `- hv1 call b$` | | | |\n" +
+		LaterSection + "\n| moved | 28 | `hv1 br-tun old` | `hv1 br-tun new` | Neutron 21 differs: … |\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for release, unexplained := range map[int]int{21: 1, 25: 1, 26: 0, 29: 0} {
+		d := Compare(Snapshot{"hv1 call a", "hv1 call b"}, nil, a.For(release).At("one", "first"))
+		if got := len(d.Unexplained()); got != unexplained {
+			t.Errorf("release %d: %d lines are not explained, want %d", release, got, unexplained)
+		}
+	}
+	if diff := cmp.Diff([]string{"all"}, a.IDs()); diff != "" || !a.Pinned("all") || a.Pinned("later") {
+		t.Errorf("pinned: %s", diff)
+	}
+	lines := Snapshot{"hv1 br-int table=58 x", "hv1 br-tun old"} // of 22 or later
+	for release, want := range map[int]string{0: "old", 26: "new", 28: "old"} {
+		if got := a.For(release).Release29(lines); got[1] != "hv1 br-tun "+want {
+			t.Errorf("lines of %d as those of 29: %v", release, got)
+		}
+	}
+	if _, err := ParseAccepted(strings.NewReader(ReleaseSection + "\n| a | soon | `x` | | | |\n")); err == nil {
+		t.Error("a row without a release is read")
+	}
+}

@@ -25,7 +25,11 @@ func differencesTable(a *Accepted) string {
 	var b strings.Builder
 	b.WriteString("| id | Python agent | Patchbay | why |\n|---|---|---|---|\n")
 	for _, d := range a.List {
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", d.ID, d.Python, d.Patchbay, d.Reason)
+		python := d.Python
+		if d.Since > 0 {
+			python = fmt.Sprintf("since %d: %s", d.Since, python)
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", d.ID, python, d.Patchbay, d.Reason)
 	}
 	b.WriteString("\nThese flows close holes of the Python agent's:\n\n| id | hole, and what Patchbay does |\n|---|---|\n")
 	for _, c := range a.Changed {

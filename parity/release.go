@@ -30,13 +30,14 @@ type LaterLine struct {
 var modern = regexp.MustCompile(`^hv\d br-int table=58 `)
 
 // Release29 returns lines of the Python agent 21 as those of 29: each line that a row of the table matches gives way to the row's
-// lines, all others stay. Lines of later releases are returned as they are. Patchbay makes the flows and rows of 29, and the
-// recordings are of 21; so a comparison stays one of whole lines, and the lines of 29 are required.
+// lines, all others stay. With [Accepted.For] they are lines of that release. Lines of 22 or later, of which nobody said the release,
+// are returned as they are. Patchbay makes the flows and rows of 29, and the recordings are of 21; so a comparison stays one of
+// whole lines, and the lines of 29 are required.
 func (a *Accepted) Release29(lines Snapshot) Snapshot {
-	if a == nil || len(a.Later) == 0 || slices.ContainsFunc(lines, modern.MatchString) {
+	if a == nil || len(a.Later) == 0 || a.release <= 21 && slices.ContainsFunc(lines, modern.MatchString) {
 		return lines
 	}
-	return a.Since(21, lines)
+	return a.Since(max(a.release, 21), lines)
 }
 
 // Since returns lines of the Python agent of a release, from 21 on, as those of 29.
