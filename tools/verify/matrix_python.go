@@ -4,6 +4,8 @@ package main
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -47,6 +49,47 @@ func (b *book) handoverPage() string {
 		}
 		fmt.Fprintf(&p, "| %s (%s) | %s | %s | %s | %s | %s of %s | %s of %s flows and rows | %s, %s | %s |\n", r.Figures["neutron"], c.neutron, r.Figures["handovers"], grouped(r.Figures["due"]),
 			lost(r.Figures["due"], r.Figures["arrived"]), r.Figures["passed"], r.Figures["touched"], r.Figures["flows"], r.Figures["explained"], r.Figures["compared"], r.Commit, r.Date.Format("2006-01-02"), stated(r))
+	}
+	return p.String()
+}
+
+// compared are the releases whose Python agent plays all scenarios of parity beside Patchbay. Recordings do it for 21.
+func compared() []crossing {
+	return []crossing{{number: "29", neutron: "sid"}, {number: "28", neutron: "forky"}, {number: "26", neutron: "trixie"}}
+}
+
+func parityCells() []item {
+	var items []item
+	for _, c := range compared() {
+		for _, group := range slices.Sorted(maps.Keys(scenarioGroups)) {
+			items = append(items, item{
+				name: c.name("parity") + "-" + group, section: "releases", paths: []string{"product", "cloud", "parity"}, servers: true, cell: true,
+				command: "PATCHBAY_LAB_RELEASE=" + c.number + " make --no-print-directory parity SCENARIO='" + scenarioGroups[group] + "'",
+				figures: parityFigures,
+				claims:  []claim{{text: "scenarios of parity, both agents live", wanted: "0 unexplained", show: "{scenarios} scenarios, {lines} lines, {unexplained} unexplained"}},
+			})
+		}
+	}
+	return items
+}
+
+// parityPage is the part about scenarios that are played with the Python agent of a release and with Patchbay.
+func (b *book) parityPage() string {
+	var p strings.Builder
+	p.WriteString("\n## Scenarios beside the Python agent\n\n" +
+		"Each scenario is played with the Python agent of the release and then with Patchbay; flows, rows, meters, calls and statuses are compared line by line: `PATCHBAY_LAB_RELEASE=29 make parity`.\n" +
+		"*Explained* differences are rows of [accepted.md](../../parity/accepted.md). Those of 21 stand in [verification](../verification.md), against its recordings.\n\n" +
+		"| Python agent and server | scenarios | count | lines | explained | unexplained | commit, date | |\n|---|---|---|---|---|---|---|---|\n")
+	for _, c := range compared() {
+		for _, group := range slices.Sorted(maps.Keys(scenarioGroups)) {
+			r := b.results[c.name("parity")+"-"+group]
+			if r == nil {
+				fmt.Fprintf(&p, "| %s (%s) | %s |%s not run |\n", c.number, c.neutron, group, strings.Repeat(" – |", 5))
+				continue
+			}
+			fmt.Fprintf(&p, "| %s (%s) | %s | %s | %s | %s | %s | %s, %s | %s |\n", c.number, c.neutron, group, r.Figures["scenarios"], grouped(r.Figures["lines"]), grouped(r.Figures["accepted"]),
+				r.Figures["unexplained"], r.Commit, r.Date.Format("2006-01-02"), stated(r))
+		}
 	}
 	return p.String()
 }
