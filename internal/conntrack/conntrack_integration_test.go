@@ -416,7 +416,7 @@ func TestKernelTable(t *testing.T) {
 	remove := func(zone uint16, want int) {
 		t.Helper()
 		inNetns(t, ns, func() {
-			if n, err := (kernel{}).remove(t.Context(), zone, revokedMark, nil); n != want || err != nil {
+			if n, err := (kernel{}).remove(t.Context(), selection{zones: []uint16{zone}, mark: revokedMark}); n != want || err != nil {
 				t.Errorf("zone %d: removed %d, %v; want %d", zone, n, err, want)
 			}
 		})
@@ -488,6 +488,15 @@ func TestKernelTable(t *testing.T) {
 	if n, m := inZone("9"), len(left()); n != 0 || m != 24 {
 		t.Errorf("after the flush %d entries are in zone 9, %d in all", n, m)
 	}
+	inNetns(t, ns, func() { // 7, 10 and 12 are asked for; of 10 those to a port
+		n, err := RemoveFromKernel(t.Context(), []uint16{7, 10, 12}, func(zone uint16, c Connection) bool { return zone == 7 || c.DstPort == 6 })
+		if err != nil || n != 3+8 {
+			t.Errorf("removed %d, %v; want 3 of zone 7, and of zone 10 all but ICMP, 8", n, err)
+		}
+	})
+	if a, b, c := inZone("7"), inZone("8"), inZone("10"); a != 0 || b != total["8"] || c != total["10"]-8 {
+		t.Errorf("left in zone 7: %d, 8: %d, 10: %d", a, b, c)
+	}
 }
 
 // A connection that is not the one that was listed stays, though its addresses and ports are the same.
@@ -502,7 +511,7 @@ func TestKernelTableComparesIdentity(t *testing.T) {
 			return
 		}
 		defer s.Close()
-		requests, _, err := list(s, 7, revokedMark, nil)
+		requests, _, err := list(s, selection{zones: []uint16{7}, mark: revokedMark})
 		if err != nil || len(requests) != 1 {
 			t.Errorf("listed %d, %v", len(requests), err)
 			return

@@ -20,7 +20,7 @@ import (
 type kernel struct{}
 
 func (k kernel) FlushZone(ctx context.Context, zone uint16) error {
-	if _, err := k.remove(ctx, zone, 0, nil); err != nil {
+	if _, err := k.remove(ctx, selection{zones: []uint16{zone}}); err != nil {
 		return fmt.Errorf("flushing zone %d: %w", zone, err)
 	}
 	return nil
@@ -32,7 +32,7 @@ func (k kernel) Marked(ctx context.Context, zone uint16) ([]Connection, error) {
 		return nil, fmt.Errorf("listing revoked connections of zone %d: %w", zone, err)
 	}
 	defer s.Close()
-	requests, _, err := list(s, zone, revokedMark, nil)
+	requests, _, err := list(s, selection{zones: []uint16{zone}, mark: revokedMark})
 	if err != nil {
 		return nil, fmt.Errorf("listing revoked connections of zone %d: %w", zone, err)
 	}
@@ -66,18 +66,25 @@ func (k kernel) Release(ctx context.Context, zone uint16, connections []Connecti
 	return n, err
 }
 
-// RemoveFromKernel removes the connections of a zone of the kernel's table that match, whatever the datapath of bridges is: iptables has its own
-// there. It returns how many there were.
-func RemoveFromKernel(ctx context.Context, zone uint16, match func(Connection) bool) (int, error) {
-	n, err := kernel{}.remove(ctx, zone, 0, match)
+// RemoveFromKernel removes the connections of some zones of the kernel's table that match, whatever the datapath of bridges is: iptables has its
+// own there. The kernel's table is listed once for all zones. It returns how many connections there were.
+func RemoveFromKernel(ctx context.Context, zones []uint16, match func(zone uint16, c Connection) bool) (int, error) {
+	n, err := kernel{}.remove(ctx, selection{zones: zones, match: match})
 	if err != nil {
-		err = fmt.Errorf("removing connections of zone %d: %w", zone, err)
+		err = fmt.Errorf("removing connections of %d zones: %w", len(zones), err)
 	}
 	return n, err
 }
 
-// remove removes the connections of a zone that have a mark and match; 0 and nil: all of them.
-func (k kernel) remove(ctx context.Context, zone uint16, mark uint32, match func(Connection) bool) (int, error) {
+// selection says which connections are meant: those of the zones that have the mark and match.
+type selection struct {
+	zones []uint16
+	mark  uint32                               // 0: any
+	match func(zone uint16, c Connection) bool // nil: all
+}
+
+// remove removes the selected connections.
+func (k kernel) remove(ctx context.Context, which selection) (int, error) {
 	s, err := open(ctx)
 	if err != nil {
 		return 0, err
@@ -85,7 +92,7 @@ func (k kernel) remove(ctx context.Context, zone uint16, mark uint32, match func
 	defer s.Close()
 	removed := 0
 	for range maxPasses {
-		requests, more, err := list(s, zone, mark, match)
+		requests, more, err := list(s, which)
 		if err != nil {
 			return removed, err
 		}
@@ -98,21 +105,23 @@ func (k kernel) remove(ctx context.Context, zone uint16, mark uint32, match func
 	return removed, nil
 }
 
-// list returns requests to delete the connections of the zone, at most maxHeld; more says that there are more. With a
-// mark, only those that have it; with match, only those that do.
-func list(s *netlink.Socket, zone uint16, mark uint32, match func(Connection) bool) (requests [][]byte, more bool, err error) {
-	// Kernels from 6.8 on send only the zone asked for, others all zones.
-	err = s.Dump(listRequest(zone, mark), func(m netlink.Message) {
+// list returns requests to delete the selected connections, at most maxHeld; more says that there are more.
+func list(s *netlink.Socket, which selection) (requests [][]byte, more bool, err error) {
+	zones := map[uint16]bool{}
+	for _, z := range which.zones {
+		zones[z] = true
+	}
+	err = s.Dump(listRequest(which.zones, which.mark), func(m netlink.Message) {
 		if m.Kind != kindNew {
 			return
 		}
 		c, ok := parseConnection(m.Payload)
 		switch {
-		case !ok || c.zone != zone || c.mark&mark != mark:
+		case !ok || !zones[c.zone] || c.mark&which.mark != which.mark:
 		case len(requests) == maxHeld:
 			more = true
 		default:
-			requests = appendMatching(requests, deleteRequest(c), match)
+			requests = which.appendMatching(requests, c)
 		}
 	})
 	if err != nil {
@@ -121,10 +130,11 @@ func list(s *netlink.Socket, zone uint16, mark uint32, match func(Connection) bo
 	return requests, more, nil
 }
 
-// appendMatching adds a request, if what it is about matches.
-func appendMatching(requests [][]byte, request []byte, match func(Connection) bool) [][]byte {
-	if match != nil {
-		if c, ok := describe(request); !ok || !match(c) {
+// appendMatching adds the request to delete a connection, if it matches.
+func (w *selection) appendMatching(requests [][]byte, c connection) [][]byte {
+	request := deleteRequest(c)
+	if w.match != nil {
+		if about, ok := describe(request); !ok || !w.match(c.zone, about) {
 			return requests
 		}
 	}

@@ -143,14 +143,16 @@ func (c *Connection) describeProtocol(kind uint16, value []byte) bool {
 	return true
 }
 
-// listRequest asks for the entries that have the mark, those of all zones where the kernel does not know better.
-func listRequest(zone uint16, mark uint32) []byte {
+// listRequest asks for the entries that have the mark. Kernels from 6.8 on send those of one zone, if it is only one; others send all zones.
+func listRequest(zones []uint16, mark uint32) []byte {
 	b := newRequest(kindGet, unix.NLM_F_REQUEST|unix.NLM_F_DUMP, unix.AF_UNSPEC)
 	if mark != 0 {
 		b = netlink.AppendAttr(b, attrMark, binary.BigEndian.AppendUint32(nil, mark))
 		b = netlink.AppendAttr(b, attrMarkMask, binary.BigEndian.AppendUint32(nil, mark))
 	}
-	b = netlink.AppendAttr(b, attrZone, binary.BigEndian.AppendUint16(nil, zone))
+	if len(zones) == 1 {
+		b = netlink.AppendAttr(b, attrZone, binary.BigEndian.AppendUint16(nil, zones[0]))
+	}
 	return netlink.Finish(b)
 }
 

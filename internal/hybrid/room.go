@@ -34,9 +34,10 @@ const (
 
 // Room is the state of the rules of a host. It has one owner.
 type Room struct {
-	filter    *iptables.Filter
-	clears    bool
-	addresses func(w *world.World, remote string) []netip.Prefix // of the members of a group
+	filter *iptables.Filter
+	clears bool
+	groups func(w *world.World) members
+	told   map[string]uint64 // what world.Members.Changed said of the groups whose members the filter knows
 
 	phase phase
 	news
@@ -57,6 +58,12 @@ type Room struct {
 	cleared bool
 	written uint64
 	drifted bool // the comparison under way is one that nothing but the time has called for
+}
+
+// members are those of groups: package world has them.
+type members interface {
+	Addresses(remote string) []netip.Prefix
+	Changed(remote string) uint64
 }
 
 // news is what has changed since the rules were read last.
@@ -88,7 +95,7 @@ func New(cfg iptables.Config, clears bool) *Room {
 	return &Room{
 		filter: iptables.New(cfg), clears: clears, news: news{stale: true, members: true}, retries: pace.Backoff[struct{}]{},
 		admitted: map[string]bool{}, leaving: map[string]bool{},
-		addresses: func(w *world.World, remote string) []netip.Prefix { return w.Members.Addresses(remote) },
+		groups: func(w *world.World) members { return w.Members },
 	}
 }
 
@@ -174,9 +181,7 @@ func (r *Room) Next(w *world.World, now time.Time, open func() bool, applied fun
 		return Job{}, false
 	}
 	if r.members && !r.clears {
-		for _, remote := range r.filter.Remotes() {
-			r.filter.SetMembers(remote, r.addresses(w, remote))
-		}
+		r.tellMembers(w)
 	}
 	if c, ok := r.filter.NextMembers(); ok && r.alike(now) && len(r.faults) == 0 {
 		r.members, r.blind = false, !c.Empty()
@@ -189,6 +194,18 @@ func (r *Room) Next(w *world.World, now time.Time, open func() bool, applied fun
 	r.drifted = !r.stale && !r.members && r.prune == r.pruned && !r.filter.Retry()
 	r.phase, r.stale, r.members = reading, false, false
 	return Job{Read: true, Other: other}, true
+}
+
+// tellMembers tells the filter the members of groups that have changed. A group may have thousands.
+func (r *Room) tellMembers(w *world.World) {
+	told, all := map[string]uint64{}, r.groups(w)
+	for _, remote := range r.filter.Remotes() {
+		told[remote] = all.Changed(remote)
+		if before, known := r.told[remote]; !known || before != told[remote] {
+			r.filter.SetMembers(remote, all.Addresses(remote))
+		}
+	}
+	r.told = told
 }
 
 // alike returns whether nothing but members has changed since the rules were compared, and no comparison is due.

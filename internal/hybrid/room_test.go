@@ -79,15 +79,22 @@ func TestPace(t *testing.T) {
 	}
 }
 
+// oneMember is a group of one member.
+type oneMember byte
+
+func (m oneMember) Changed(string) uint64 { return uint64(m) }
+
+func (m oneMember) Addresses(string) []netip.Prefix {
+	return []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(m)}), 32)}
+}
+
 // Members are written without a look at the rules, which comes soon after, however many members come and go meanwhile; after a failure, or when
 // anything else has changed, it comes first.
 func TestMembersAreWrittenBlind(t *testing.T) {
 	w := world.New(world.Config{IntegrationBridge: "br-int", Filter: true, Hybrid: true})
 	r := New(iptables.Config{}, false)
 	member := 0
-	r.addresses = func(*world.World, string) []netip.Prefix {
-		return []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(member)}), 32)}
-	}
+	r.groups = func(*world.World) members { return oneMember(member) }
 	next := func(at time.Time) Job {
 		t.Helper()
 		r.Peer()

@@ -18,7 +18,10 @@ type Line struct {
 
 // Lines returns the rules in the chains of a port, as they are wanted.
 func (f *Filter) Lines(id string) []Line {
-	p := f.ports[id]
+	p, known := f.ports[id]
+	if !known {
+		return nil
+	}
 	var out []Line
 	for i, chains := range f.compiled[id].chains {
 		version := []uint8{4, 6}[i]
@@ -28,7 +31,7 @@ func (f *Filter) Lines(id string) []Line {
 			if r.IPVersion != version {
 				continue
 			}
-			for _, text := range f.cfg.ruleText(r, &p, f.members) {
+			for _, text := range f.cfg.ruleText(r, p, f.members) {
 				key := r.Direction.String() + text
 				if !slices.Contains(because[key], r.ID) {
 					because[key] = append(because[key], r.ID)

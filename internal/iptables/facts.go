@@ -4,6 +4,7 @@ package iptables
 
 import (
 	"net/netip"
+	"reflect"
 	"slices"
 
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
@@ -81,6 +82,9 @@ func PortOf(w *world.World, id string) (Port, bool) {
 	}
 	return out, true
 }
+
+// equals returns whether two ports have equal rules. A port that has not changed is the same pointer.
+func (p *Port) equals(o *Port) bool { return p == o || reflect.DeepEqual(p, o) }
 
 // Remotes returns the groups and address groups that the rules of a port refer to, sorted.
 func (p *Port) Remotes() []string {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"reflect"
 	"slices"
 	"strings"
 )
@@ -14,15 +13,18 @@ import (
 // Filter decides what is written. It has one owner, does no I/O and never waits.
 type Filter struct {
 	cfg     Config
-	ports   map[string]Port
+	ports   map[string]*Port          // a port that changes is another pointer
 	members map[string][]netip.Prefix // by group or address group
 	zones   *Zones
 	// compiled are the ports that have not changed since.
 	compiled map[string]compiled
 	// applied are the ports as they were when the rules were written last.
-	applied map[string]Port
+	applied map[string]*Port
 	// sets are what the host has of the sets of these ports since; nil: not known.
 	sets map[string]Set
+	// changed are the groups and address groups whose members have changed since, with the number of the change.
+	changed map[string]uint64
+	changes uint64
 	// owed are connections to delete, of changes whose writing failed.
 	owed []Connections
 	// unfit are the ports that have no rules, with the reason.
@@ -34,17 +36,17 @@ type Filter struct {
 // New returns a filter without ports.
 func New(cfg Config) *Filter {
 	return &Filter{
-		cfg: cfg, ports: map[string]Port{}, members: map[string][]netip.Prefix{}, zones: NewZones(),
-		compiled: map[string]compiled{}, applied: map[string]Port{}, unfit: map[string]string{}, held: map[string]string{},
+		cfg: cfg, ports: map[string]*Port{}, members: map[string][]netip.Prefix{}, zones: NewZones(),
+		compiled: map[string]compiled{}, applied: map[string]*Port{}, unfit: map[string]string{}, held: map[string]string{}, changed: map[string]uint64{},
 	}
 }
 
 // Set takes what is known of a port. It returns whether that is new.
 func (f *Filter) Set(p Port) bool {
-	if old, there := f.ports[p.ID]; there && reflect.DeepEqual(old, p) {
+	if old, there := f.ports[p.ID]; there && old.equals(&p) {
 		return false
 	}
-	f.ports[p.ID] = p
+	f.ports[p.ID] = &p
 	delete(f.compiled, p.ID)
 	delete(f.held, p.ID)
 	return true
@@ -95,6 +97,8 @@ func (f *Filter) SetMembers(remote string, members []netip.Prefix) {
 	} else {
 		f.members[remote] = members
 	}
+	f.changes++
+	f.changed[remote] = f.changes
 	if f.cfg.NoSets {
 		clear(f.compiled)
 	}
@@ -120,9 +124,10 @@ type Changes struct {
 	// Connections are to be deleted when all else is done: no rule allows them any more.
 	Connections []Connections
 
-	ports map[string]Port
-	done  []string
-	sets  map[string]Set
+	ports   map[string]*Port
+	done    []string
+	sets    map[string]Set
+	members map[string]uint64 // see Filter.changed
 }
 
 // Empty returns whether the host is as wanted.
@@ -140,7 +145,7 @@ func (f *Filter) Next(have State, prune bool) Changes {
 			prune = false // what the port has stays, and is not known
 		}
 	}
-	out := Changes{ports: maps.Clone(f.ports), done: want.Ports}
+	out := Changes{ports: maps.Clone(f.ports), done: want.Ports, members: maps.Clone(f.changed)}
 	for id := range f.held {
 		out.ports[id] = f.applied[id]
 	}
@@ -176,24 +181,34 @@ func (f *Filter) NextMembers() (Changes, bool) {
 	if f.sets == nil || f.cfg.NoSets || len(f.applied) != len(f.ports) {
 		return Changes{}, false
 	}
-	var filtered []*Port
-	for id, p := range f.ports {
+	for id := range f.ports {
 		if !f.Applied(id) {
 			return Changes{}, false
 		}
-		filtered = append(filtered, &p)
 	}
-	want := setsWanted(filtered, f.members)
+	want := map[string][]netip.Prefix{}
+	for remote := range f.changed {
+		for _, version := range []uint8{4, 6} {
+			if name := SetName(remote, version); f.sets[name].Members != nil {
+				want[name] = setMembers(f.members[remote], version)
+			}
+		}
+	}
 	for name, members := range want {
-		if set, there := f.sets[name]; !there || set.MaxElem < len(members) {
+		if f.sets[name].MaxElem < len(members) {
 			return Changes{}, false
 		}
 	}
-	sets := diffSets(want, f.sets)
-	return Changes{
-		Sets: lines(sets.before), sets: sets.after, ports: f.applied, done: slices.Sorted(maps.Keys(f.applied)),
-		Connections: once(slices.Concat(f.owed, f.connections(nil, sets.gone))),
-	}, true
+	diff := diffSets(want, f.sets)
+	sets := maps.Clone(f.sets)
+	maps.Copy(sets, diff.after)
+	out := Changes{
+		Sets: lines(diff.before), sets: sets, ports: f.applied, done: slices.Sorted(maps.Keys(f.applied)), members: maps.Clone(f.changed), Connections: f.owed,
+	}
+	if len(diff.gone) > 0 {
+		out.Connections = once(slices.Concat(f.owed, f.connections(nil, diff.gone)))
+	}
+	return out, true
 }
 
 // once leaves each of the connections once.
@@ -277,10 +292,10 @@ func (f *Filter) wanted() Wanted {
 					continue
 				}
 			}
-			c = f.cfg.compile(&p, zone, f.members)
+			c = f.cfg.compile(p, zone, f.members)
 			f.compiled[id] = c
 		}
-		all, filtered = append(all, c), append(filtered, &p)
+		all, filtered = append(all, c), append(filtered, p)
 	}
 	out := f.cfg.assemble(all)
 	if !f.cfg.NoSets {
@@ -309,15 +324,15 @@ func (f *Filter) connections(narrow map[string]bool, gone map[string][]netip.Pre
 			continue
 		}
 		lost := narrow[ingressChain(id)] || narrow[egressChain(id)]
-		if changed := known && !reflect.DeepEqual(before, p); changed {
-			out = append(out, narrowed(&before, &p, zone)...)
+		if known && !before.equals(p) {
+			out = append(out, narrowed(before, p, zone)...)
 		} else if lost {
 			out = append(out, Connections{Zone: zone, Whole: true}) // what the rule allowed is not known
 			continue
 		}
 		for _, remote := range p.Remotes() {
 			for _, version := range []uint8{4, 6} {
-				out = append(out, left(&p, zone, remote, version, gone[SetName(remote, version)])...)
+				out = append(out, left(p, zone, remote, version, gone[SetName(remote, version)])...)
 			}
 		}
 	}
@@ -331,7 +346,8 @@ func (f *Filter) Done(c Changes, err error) {
 		return
 	}
 	f.owed, f.sets = nil, c.sets
-	f.applied = map[string]Port{}
+	maps.DeleteFunc(f.changed, func(remote string, n uint64) bool { return c.members[remote] == n })
+	f.applied = map[string]*Port{}
 	for _, id := range c.done {
 		f.applied[id] = c.ports[id]
 	}
@@ -341,7 +357,7 @@ func (f *Filter) Done(c Changes, err error) {
 func (f *Filter) Applied(id string) bool {
 	p, wanted := f.ports[id]
 	applied, there := f.applied[id]
-	return wanted && there && reflect.DeepEqual(p, applied)
+	return wanted && there && p.equals(applied)
 }
 
 // Unfit returns why a port cannot have rules; nothing if it can.

@@ -65,6 +65,51 @@ func settled(t *testing.T, f *Filter, have State, prune bool) State {
 	return next
 }
 
+// TestMembersOfOneGroup: without a look at the host one set is written, and the others are known as before.
+func TestMembersOfOneGroup(t *testing.T) {
+	const other = "0c0ffee0-da9c-41f6-a519-000000000002"
+	f := New(Config{})
+	f.Set(filtered(port1, "10.0.0.5", world.Rule{Direction: world.Ingress, IPVersion: 4, Protocol: world.AnyProtocol, Remote: other}))
+	f.SetMembers(group, prefixes("10.0.0.5"))
+	f.SetMembers(other, prefixes("10.0.1.5"))
+	have := settled(t, f, fresh(), true)
+	next := func(remote string, members ...string) string {
+		t.Helper()
+		f.SetMembers(remote, prefixes(members...))
+		f.NextMembers() // what nobody writes is not forgotten
+		c, ok := f.NextMembers()
+		if !ok {
+			t.Fatalf("%+v", c)
+		}
+		f.SetMembers("unused", prefixes("10.0.2.5"))
+		f.Done(c, nil)
+		var err error
+		if have, err = have.apply(c); err != nil {
+			t.Fatal(err)
+		}
+		return c.Sets
+	}
+	for _, got := range []string{next(group, "10.0.0.5", "10.0.0.6"), next(other, "10.0.1.5", "10.0.1.6"), next(group, "10.0.0.6"), next(other)} {
+		if n := strings.Count(got, "\n"); n != 1 && got != "del NIPv40c0ffee0-da9c-41f6-a519- 10.0.1.5\ndel NIPv40c0ffee0-da9c-41f6-a519- 10.0.1.6\n" {
+			t.Errorf("%d lines: %q", n, got)
+		}
+	}
+	if c := f.Next(have, true); c.Sets != "" || c.Rules != [2]string{} {
+		t.Errorf("left to do: %+v", c)
+	}
+	// Members that change while others are written are written next.
+	f.SetMembers(group, prefixes("10.0.0.7"))
+	c, _ := f.NextMembers()
+	f.SetMembers(group, prefixes("10.0.0.8"))
+	f.Done(c, nil)
+	if c, ok := f.NextMembers(); !ok || !strings.Contains(c.Sets, " 10.0.0.8\n") {
+		t.Errorf("forgotten: %q, %v", c.Sets, ok)
+	}
+	if lines := f.Lines("nobody"); lines != nil {
+		t.Errorf("lines of a port that is not known: %v", lines)
+	}
+}
+
 func TestOneLine(t *testing.T) {
 	f := New(Config{})
 	f.Set(filtered(port1, "10.0.0.5"))

@@ -179,18 +179,14 @@ func (h *Host) lock(ctx context.Context, name string) (func(), error) {
 }
 
 // End deletes tracked connections. It returns how many there were.
-func (h *Host) End(ctx context.Context, all []Connections) (n int, errs error) {
+func (h *Host) End(ctx context.Context, all []Connections) (int, error) {
 	zones := map[uint16][]Connections{}
 	for _, c := range all {
 		zones[c.Zone] = append(zones[c.Zone], c)
 	}
-	for _, zone := range slices.Sorted(maps.Keys(zones)) {
-		ended, err := conntrack.RemoveFromKernel(ctx, zone, func(t conntrack.Connection) bool {
-			return slices.ContainsFunc(zones[zone], func(c Connections) bool { return c.Match(t) })
-		})
-		n, errs = n+ended, errors.Join(errs, err)
-	}
-	return n, errs
+	return conntrack.RemoveFromKernel(ctx, slices.Sorted(maps.Keys(zones)), func(zone uint16, t conntrack.Connection) bool {
+		return slices.ContainsFunc(zones[zone], func(c Connections) bool { return c.Match(t) })
+	})
 }
 
 // Exec runs programs of the host.

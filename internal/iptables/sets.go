@@ -103,15 +103,11 @@ func diffSets(want map[string][]netip.Prefix, have map[string]Set) setChanges {
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		members := want[name]
 		set, there := have[name]
-		gone := slices.SortedFunc(maps.Keys(set.Members), netip.Prefix.Compare)
-		gone = slices.DeleteFunc(gone, func(m netip.Prefix) bool {
-			_, wanted := slices.BinarySearchFunc(members, m, netip.Prefix.Compare)
-			return wanted
-		})
+		gone := missing(set.Members, members)
 		if len(gone) > 0 {
 			out.gone[name] = gone
 		}
-		out.after[name] = setAfter(set, name, members)
+		out.after[name] = setAfter(set, name, members, gone)
 		switch {
 		case !there:
 			adds = append(adds, createSet(name, name, len(members)))
@@ -120,7 +116,11 @@ func diffSets(want map[string][]netip.Prefix, have map[string]Set) setChanges {
 			for _, m := range gone {
 				out.before = append(out.before, "del "+name+" "+memberText(m))
 			}
-			add(name, slices.DeleteFunc(slices.Clone(members), func(m netip.Prefix) bool { return set.Members[m] }))
+			for _, m := range members {
+				if !set.Members[m] {
+					add(name, []netip.Prefix{m})
+				}
+			}
 		default:
 			temporary := name + swapSuffix
 			if _, left := have[temporary]; left {
@@ -135,14 +135,43 @@ func diffSets(want map[string][]netip.Prefix, have map[string]Set) setChanges {
 	return out
 }
 
+// missing returns the members of a set that are not wanted, sorted. A set may have many thousands of members, of which few go.
+func missing(have map[netip.Prefix]bool, want []netip.Prefix) []netip.Prefix {
+	kept := 0
+	for _, m := range want {
+		if have[m] {
+			kept++
+		}
+	}
+	if kept == len(have) {
+		return nil
+	}
+	var out []netip.Prefix
+	for m := range have {
+		if _, wanted := slices.BinarySearchFunc(want, m, netip.Prefix.Compare); !wanted {
+			out = append(out, m)
+		}
+	}
+	slices.SortFunc(out, netip.Prefix.Compare)
+	return out
+}
+
 // setAfter returns a set with the members, of the size that it has or that [createSet] gives it.
-func setAfter(set Set, name string, members []netip.Prefix) Set {
-	after := Set{Type: setType, Family: setFamily(name), MaxElem: max(set.MaxElem, defaultMaxElem), Members: make(map[netip.Prefix]bool, len(members))}
+func setAfter(set Set, name string, members, gone []netip.Prefix) Set {
+	after := Set{Type: setType, Family: setFamily(name), MaxElem: max(set.MaxElem, defaultMaxElem), Members: maps.Clone(set.Members)}
 	if len(members) > after.MaxElem {
 		after.MaxElem = 2 * len(members)
 	}
+	if after.Members == nil {
+		after.Members = make(map[netip.Prefix]bool, len(members))
+	}
+	for _, m := range gone {
+		delete(after.Members, m)
+	}
 	for _, m := range members {
-		after.Members[m] = true
+		if !after.Members[m] {
+			after.Members[m] = true
+		}
 	}
 	return after
 }

@@ -117,8 +117,24 @@ func TestAddresses(t *testing.T) {
 	if got := w.Members.Addresses("other"); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	if got := w.Members.Addresses("third"); got != nil {
-		t.Errorf("of a group that nobody refers to: %v", got)
+	if got := w.Members.Addresses("third"); got != nil || w.Members.Changed("third") != 0 {
+		t.Errorf("of a group that nobody refers to: %v, %d", got, w.Members.Changed("third"))
+	}
+	before := w.Members.Changed("other")
+	for _, c := range []struct {
+		add, drop []Peer
+		changed   bool
+	}{
+		{[]Peer{peer("10.1.1.3/32")}, nil, false}, {nil, []Peer{peer("10.1.1.3/32")}, false}, // two members have it
+		{nil, []Peer{peer("10.1.1.3/32")}, true}, {[]Peer{peer("10.1.1.3/32")}, nil, true},
+	} {
+		w.Members.addPeers(w.remotes["other"], c.add)
+		w.Members.dropPeers(w.remotes["other"], c.drop)
+		after := w.Members.Changed("other")
+		if before == 0 || (after != before) != c.changed {
+			t.Errorf("%+v: %d, before %d", c, after, before)
+		}
+		before = after
 	}
 	if w.Groups.Offsets(Conjunction{Group: "h", Remote: "third"}) != 0 || w.Groups.Rules("h") != nil || w.Groups.AllRules("h") != nil || w.Groups.Stateless("h") {
 		t.Error("something is known of a group that no port has")

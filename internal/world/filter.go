@@ -128,6 +128,15 @@ func (w *Members) Addresses(remote string) []netip.Prefix {
 	return slices.Compact(out)
 }
 
+// Changed returns a number that is another one when the addresses of a remote group, or of an address group, have changed. It is 0 for one that
+// no rule refers to.
+func (w *Members) Changed(remote string) uint64 {
+	if r := w.remotes[remote]; r != nil {
+		return r.changed
+	}
+	return 0
+}
+
 // PeerConjunctions lists, sorted, what filtered ports of a segment allow to or from a peer because of the groups that it
 // is a member of. The offsets that are in use of each are [Groups.Offsets].
 func (w *Members) PeerConjunctions(key SegmentKey, peer Peer) []Conjunction {

@@ -18,6 +18,7 @@ type remote struct {
 	// peers counts for each address the members that have it.
 	peers        map[Peer]int
 	conjunctions map[Conjunction]bool
+	changed      uint64 // see Members.Changed
 }
 
 func (r *remote) kind() neutron.Kind {
@@ -43,6 +44,7 @@ type Members struct {
 	ids       conjunctionIDs
 	passed    map[string]int64 // see KeepRevisions; nil: none are kept
 	strangers strangers
+	changes   uint64 // of addresses of remote groups
 }
 
 // use enters a conjunction that rules have come to make.
@@ -51,6 +53,7 @@ func (w *Members) use(c Conjunction, addresses bool) {
 	if r == nil {
 		r = &remote{id: c.Remote, addresses: addresses, peers: map[Peer]int{}, conjunctions: map[Conjunction]bool{}, pullState: w.needed()}
 		w.remotes[c.Remote] = r
+		w.note(r)
 		w.recall(r)
 		for _, m := range w.byID {
 			if !addresses && slices.Contains(m.groups, r.id) {
@@ -107,6 +110,7 @@ func (w *Members) addPeers(r *remote, peers []Peer) {
 	for _, p := range peers {
 		if r.peers[p]++; r.peers[p] == 1 {
 			w.peers[p] = append(w.peers[p], r.id)
+			w.note(r)
 			w.markPeer(r, p)
 		}
 	}
@@ -117,9 +121,16 @@ func (w *Members) dropPeers(r *remote, peers []Peer) {
 		if r.peers[p]--; r.peers[p] == 0 {
 			delete(r.peers, p)
 			w.unlist(r, p)
+			w.note(r)
 			w.markPeer(r, p)
 		}
 	}
+}
+
+// note notes that a remote group has other addresses now.
+func (w *Members) note(r *remote) {
+	w.changes++
+	r.changed = w.changes
 }
 
 func (w *Members) unlist(r *remote, p Peer) {
@@ -337,9 +348,13 @@ func (w *Members) learnAddresses(r *remote, g *neutron.AddressGroup) {
 
 // setAddresses replaces the addresses of an address group.
 func (w *Members) setAddresses(r *remote, peers []Peer) {
+	still := make(map[Peer]bool, len(peers))
+	for _, p := range peers {
+		still[p] = true
+	}
 	var gone []Peer
 	for p := range r.peers {
-		if !slices.Contains(peers, p) {
+		if !still[p] {
 			gone = append(gone, p)
 		}
 	}
