@@ -16,7 +16,6 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -58,12 +57,6 @@ type Room struct {
 	cleared bool
 	written uint64
 	drifted bool // the comparison under way is one that nothing but the time has called for
-}
-
-// members are those of groups: package world has them.
-type members interface {
-	Addresses(remote string) []netip.Prefix
-	Changed(remote string) uint64
 }
 
 // news is what has changed since the rules were read last.
@@ -194,18 +187,6 @@ func (r *Room) Next(w *world.World, now time.Time, open func() bool, applied fun
 	r.drifted = !r.stale && !r.members && r.prune == r.pruned && !r.filter.Retry()
 	r.phase, r.stale, r.members = reading, false, false
 	return Job{Read: true, Other: other}, true
-}
-
-// tellMembers tells the filter the members of groups that have changed. A group may have thousands.
-func (r *Room) tellMembers(w *world.World) {
-	told, all := map[string]uint64{}, r.groups(w)
-	for _, remote := range r.filter.Remotes() {
-		told[remote] = all.Changed(remote)
-		if before, known := r.told[remote]; !known || before != told[remote] {
-			r.filter.SetMembers(remote, all.Addresses(remote))
-		}
-	}
-	r.told = told
 }
 
 // alike returns whether nothing but members has changed since the rules were compared, and no comparison is due.
