@@ -23,12 +23,14 @@ func (c *cli) fleet() *cobra.Command {
 		Use:   "fleet",
 		Short: "Run many agents on one RabbitMQ, each with a switch in memory, and compare all flows in the end",
 		Long: `Start a RabbitMQ node of its own, the simulated server and --n agents in this process: the agent's own code with its own broker
-client, each over an Open vSwitch in memory. Measure them at rest, change ports and groups for --for, at --rate messages to all agents a second, have --storms one after the other,
-and compare the flows of all switches with those of fresh agents that ask for what is there in the end. Wrong flows end in exit status 1.
+client, each over an Open vSwitch in memory. The command measures the agents at rest. It changes ports and groups for --for, at --rate messages to all
+agents a second, and runs the --storms one after the other. At the end it compares the flows of all switches with the flows of new agents, which pull the
+final state. If flows differ, or if agents hold more memory, goroutines or queues after a storm than before, the exit status is 1.
 
-Events are plug, delete, move (of ports), rule (of groups), agent (crashes, is back after 3 s), switch (loses its flows), server (answers nobody
-for 3 s) and broker (kill -9). Storms are broker (kill -9), restart (of all agents), server (answers nobody for --away, with changes), group (one that
-all hosts have, changed 100 times) and boots (at the highest rate that is carried for --boots, then at twice that). What agents hold more of after a storm than before ends in exit status 1, too. The same --seed draws the same changes of the same hosts; when they meet what, the machine decides.`,
+Events are plug, delete, move (of ports), rule (of groups), agent (crashes, and starts again after 3 s), switch (loses its flows), server (answers no
+call for 3 s) and broker (kill -9). Storms are broker (kill -9), restart (of all agents), server (answers no call for --away, with changes), group (one
+that all hosts have, changed 100 times) and boots (for --boots at the highest rate that the fleet sustains, then at twice that rate). The same --seed
+makes the same changes on the same hosts. Their timing depends on the machine.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			out := cmd.OutOrStdout()
@@ -49,21 +51,21 @@ all hosts have, changed 100 times) and boots (at the highest rate that is carrie
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVar(&plain, "no-color", false, "show progress in lines, not in one that changes; NO_COLOR does the same")
+	f.BoolVar(&plain, "no-color", false, "print progress as new lines, without terminal control codes; the environment variable NO_COLOR does the same")
 	f.IntVar(&cfg.Agents, "n", 100, "agents")
 	f.IntVar(&cfg.Ports, "ports", 1, "ports of each host at the start")
 	f.IntVar(&cfg.Span, "span", 10, "hosts that share a network and its group")
 	f.StringVar(&cfg.Network, "network", "", "type of the networks: vxlan, with l2population, or vlan (default vxlan up to 300 agents)")
 	f.Float64Var(&cfg.StartRate, "start-rate", 100, "agents started a second")
-	f.Float64Var(&cfg.Rate, "rate", 5, "messages of the server to all agents a second, to which changes lead")
+	f.Float64Var(&cfg.Rate, "rate", 5, "messages a second from the server to all agents, as a result of the changes")
 	f.DurationVar(&cfg.For, "for", time.Minute, "how long changes happen")
 	f.DurationVar(&cfg.Idle, "idle", 30*time.Second, "how long agents are measured at rest, after the start: 30 s have one state report of each")
 	f.DurationVar(&cfg.Settle, "settle", 3*time.Minute, "how long agents may take to be in sync")
-	f.Uint64Var(&cfg.Seed, "seed", 1, "what the changes are drawn from")
+	f.Uint64Var(&cfg.Seed, "seed", 1, "seed of the random changes")
 	f.StringSliceVar(&cfg.Events, "events", fleet.DefaultEvents(), "kinds of changes")
 	f.StringSliceVar(&cfg.Storms, "storms", nil, "storms after the changes")
-	f.DurationVar(&cfg.Away, "away", 75*time.Second, "how long the server of the storm answers nobody")
-	f.DurationVar(&cfg.Boots, "boots", time.Minute, "how long the storm boots at the highest rate that is carried; then it boots at twice that rate for a fifth of the time")
+	f.DurationVar(&cfg.Away, "away", 75*time.Second, "how long the server answers no call in the storm server")
+	f.DurationVar(&cfg.Boots, "boots", time.Minute, "how long the storm boots runs at the highest rate that the fleet sustains; it then runs at twice that rate for a fifth of the time")
 	f.StringVar(&cfg.Layout, "layout", fleet.Hub, "bindings: hub, or classic with two for each topic")
 	f.StringVar(&cfg.Query, "query", "", "options of the transport URL, of agents and server, such as rabbit_quorum_queue=true")
 	f.StringVar(&cfg.Root, "broker-root", "", "root directory of another suite's RabbitMQ, see lab release")

@@ -26,9 +26,9 @@ func (c *cli) floor() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "floor HOST",
 		Short: "Measure the fastest possible wiring: one port, and many at once",
-		Long: `Plug ports into a host and wire them with a bare program instead of an agent: the same calls, rows and
-flows, nothing else. Prints how long it takes from plug to ACTIVE. An agent must have set up the host's bridges before, and
-must be stopped. The ports are removed afterwards.`,
+		Long: `Plug ports into a host and wire them with a minimal program instead of an agent. The program makes only the calls, rows and
+flows of the agent. The command prints the time from plug to ACTIVE. Before you run it, start an agent, which sets up the host's
+bridges, and stop the agent. The command removes the ports at the end.`,
 		Args: cobra.ExactArgs(1),
 		RunE: c.withLab(func(ctx context.Context, l *lab.Lab, cmd *cobra.Command, args []string) error {
 			h, err := l.HostNamed(args[0])

@@ -75,7 +75,7 @@ func (c *cli) up() *cobra.Command {
 	o := lab.Options{}
 	cmd := &cobra.Command{
 		Use:   "up",
-		Short: "Start the lab, or those parts of it that do not run",
+		Short: "Start the lab, or the parts of it that do not run",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			start := time.Now()
@@ -102,7 +102,7 @@ func (c *cli) up() *cobra.Command {
 func (c *cli) down() *cobra.Command {
 	return &cobra.Command{
 		Use:   "down",
-		Short: "Stop the lab and remove everything it made",
+		Short: "Stop the lab and remove everything that it created",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			start := time.Now()
@@ -202,7 +202,7 @@ func (c *cli) agent() *cobra.Command {
 			return nil
 		}),
 	}
-	start.Flags().BoolVar(&noWait, "no-wait", false, "wait for nothing: for when the server does not hear from the agent")
+	start.Flags().BoolVar(&noWait, "no-wait", false, "do not wait for the state report, for a server that does not receive it")
 	start.Flags().StringArrayVar(&overrides, "set", nil, "section.option=value, on top of the default configuration; repeatable")
 	stop := &cobra.Command{
 		Use:   "stop HOST [python|patchbay]",

@@ -31,7 +31,7 @@ func (c *cli) releases() *cobra.Command {
 	}
 	list := &cobra.Command{
 		Use:   "list",
-		Short: "Show the suites that are there, their versions, age and size",
+		Short: "Show the installed suites, their versions, age and size",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			store, err := open(cmd)
@@ -54,7 +54,7 @@ func (c *cli) releases() *cobra.Command {
 			return makeReleases(cmd, store, args, again)
 		},
 	}
-	makes.Flags().BoolVar(&again, "again", false, "install them anew: forky and sid change from day to day")
+	makes.Flags().BoolVar(&again, "again", false, "install the suites again: forky and sid change from day to day")
 	var rootsOnly bool
 	remove := &cobra.Command{
 		Use:   "remove RELEASE|SUITE...",

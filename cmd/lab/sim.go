@@ -26,15 +26,15 @@ func (c *cli) sim() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sim",
 		Short: "Run a simulated neutron-server, with any number of ports, groups and members",
-		Long: `Serve what layer-2 agents ask a neutron-server for, over the RabbitMQ of a lab or of --url, from memory, until
-interrupted. With --ports, --groups and --members there is something to ask for; with --rate it changes all the time.
-Agents cannot tell it from the real server as long as they need no routers, trunks or QoS policies.
+		Long: `Answer the calls that layer-2 agents make to neutron-server, from memory, over the RabbitMQ of a lab or of --url, until
+interrupted. --ports, --groups and --members create objects; with --rate the server changes them all the time. It answers as
+the real server does, but has no routers, trunks and QoS policies.
 
-With --unkind it is worse than a real server on a good day: all, or a list of delay=500ms (of messages, questions and answers),
-reorder (several processes tell about the same objects), duplicate=0.1, fail=0.1 (calls), lose=0.05 (questions and answers) and
-devices=0.2 (ports that are not written). seed=N repeats what the log names.
+With --unkind the server injects faults: all, or a list of delay=500ms (of messages, calls and replies), reorder (several
+server processes send messages about the same objects), duplicate=0.1, fail=0.1 (calls), lose=0.05 (calls and replies) and
+devices=0.2 (ports whose status the server does not write). The log names the seed; seed=N repeats the same faults.
 
-A lab with such a server, in one command: lab up --server sim. One whose place of the server is free: lab up --server none.`,
+lab up --server sim starts a lab with this server. lab up --server none starts a lab without a server.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			out := cmd.OutOrStdout()
@@ -65,16 +65,16 @@ A lab with such a server, in one command: lab up --server sim. One whose place o
 	f.StringVar(&cfg.URL, "url", "", "transport_url of the broker (default: the lab's)")
 	f.StringVar(&cfg.API, "api", "", "address to serve the Networking API on, such as 127.0.0.1:9696")
 	f.StringVar(&pop.Host, "host", "hv1", "the host of the local ports")
-	f.TextVar(&ip, "ip", netip.MustParseAddr("203.0.113.2"), "its tunnel endpoint, until its agent reports")
+	f.TextVar(&ip, "ip", netip.MustParseAddr("203.0.113.2"), "tunnel endpoint of that host, until its agent reports one")
 	f.IntVar(&pop.Ports, "ports", 0, "ports on that host")
 	f.IntVar(&pop.Groups, "groups", 0, "security groups of these ports, each with a remote group")
 	f.IntVar(&pop.Members, "members", 0, "members of each remote group, on other hosts")
 	f.IntVar(&vlan, "vlan", 0, "segmentation id of a vlan network on physnet1 (default: a vxlan network)")
-	f.StringVar(&pop.Project, "project", lab.Project, "owner of all of it")
+	f.StringVar(&pop.Project, "project", lab.Project, "project that owns all objects")
 	f.IntVar(&cfg.Release, "release", 0, "release of the server, from 17 on, with the object versions of that release (default 21)")
 	f.StringVar(&unkind, "unkind", "", "faults to inject: all, or a list (see above)")
 	f.DurationVar(&cfg.DHCP, "dhcp", 0, "simulate a DHCP agent that takes this time to be ready with a port")
-	f.Float64Var(&rate, "rate", 0, "changes a second: members and rules come and go")
+	f.Float64Var(&rate, "rate", 0, "changes a second, of members and rules")
 	return cmd
 }
 

@@ -29,7 +29,7 @@ func (f *askFlags) add(cmd *cobra.Command, more ...string) {
 
 // addSocket declares the one of commands that print no documents.
 func (f *askFlags) addSocket(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.Socket, "socket", "", "socket of the agent (default $"+socketVariable+", else that of the configuration on this host, or of the agent that runs here)")
+	cmd.Flags().StringVar(&f.Socket, "socket", "", "socket of the agent (default $"+socketVariable+", else the socket in the configuration of this host, or of the agent that runs on it)")
 }
 
 // client is the way to the agent.

@@ -36,18 +36,19 @@ func newCaptureCommand() *cobra.Command {
 	var f captureFlags
 	cmd := &cobra.Command{
 		Use:   "capture PORT [" + strings.Join(capture.Protocols, "|") + "|NUMBER]",
-		Short: "Show the packets of one port as they pass, and what the switch does with each",
-		Long: `Show the packets of one port as they pass, and what the switch does with each.
+		Short: "Show the packets of one port, and what Open vSwitch does with each packet that the VM sends",
+		Long: `Show the packets of one port, and what Open vSwitch does with each packet that the VM sends.
 
-PORT is an id, the beginning of it, a name, an interface or an address. The command reads the port's interface in the
-kernel, and asks the switch about each kind of packet that the VM sends (ofproto/trace): where it goes, or which rule or
-check drops it. It sends nothing and changes nothing. It ends after --time, after --count packets or with Ctrl-C, and then
-says what it has seen.
+PORT is an id, the beginning of an id, a name, an interface or an address. The command reads packets from the port's
+interface in the kernel. For each kind of packet that the VM sends, it runs ofproto/trace in ovs-vswitchd, and prints where
+the packet goes, or which rule or check drops it. The command sends no packet and changes nothing. It ends after --time,
+after --count packets or with Ctrl-C, and then prints a summary.
 
-With --file the packets are written as a pcap file, for Wireshark and others; - is standard output.
+With --file the command writes the packets to a pcap file, for Wireshark and other programs; - is standard output.
 
-Packets of a port behind a Linux bridge are seen where that meets the switch: after the iptables rules of what the VM sends,
-before those of what it gets. A port in user space, such as vhost-user, has no interface to read.`,
+For a port behind a Linux bridge, the command reads packets between that bridge and Open vSwitch. Packets that the VM sends
+have passed its iptables rules there; packets to the VM have not. A port in user space, such as vhost-user, has no interface
+in the kernel, and cannot be captured.`,
 		Example: `  patchbay capture web-1
   patchbay capture web-1 dhcp --time 2m
   patchbay capture 10.0.0.9 tcp --dport 5432 --from-vm -o json
@@ -62,13 +63,13 @@ before those of what it gets. A port in user space, such as vhost-user, has no i
 	}
 	f.hostFlags.add(cmd)
 	fl := cmd.Flags()
-	fl.Uint16Var(&f.Filter.Port, "dport", 0, "only packets with this port of tcp, udp or sctp at either end")
-	fl.StringVar(&f.Host, "host", "", "only packets with this address at either end")
+	fl.Uint16Var(&f.Filter.Port, "dport", 0, "only packets with this source or destination port of tcp, udp or sctp")
+	fl.StringVar(&f.Host, "host", "", "only packets with this source or destination address")
 	fl.BoolVar(&f.Filter.FromVM, "from-vm", false, "only packets that the VM sends")
-	fl.BoolVar(&f.Filter.ToVM, "to-vm", false, "only packets that the VM gets")
+	fl.BoolVar(&f.Filter.ToVM, "to-vm", false, "only packets to the VM")
 	fl.DurationVar(&f.Time, "time", time.Minute, "end after this time")
-	fl.IntVar(&f.Count, "count", 0, "end after so many packets (default: no end)")
-	fl.IntVar(&f.Rate, "rate", 200, "show or write at most so many packets a second, and count the others")
+	fl.IntVar(&f.Count, "count", 0, "end after this number of packets (default: no limit)")
+	fl.IntVar(&f.Rate, "rate", 200, "show or write at most this number of packets a second, and count the others")
 	fl.StringVar(&f.File, "file", "", "write the packets to this pcap file, - for standard output")
 	return cmd
 }

@@ -38,21 +38,21 @@ type checkFlags struct {
 	Connect bool
 }
 
-const configCheckHelp = `Read the configuration exactly as the agent would, and say what is wrong with it
-and where each value comes from. Nothing is started and nothing is changed.
-With --connect the command also connects to the switch's database, the broker and
-neutron-server, as the agent would, and names their releases and what they limit.
+const configCheckHelp = `Read the configuration exactly as the agent would. Print what is wrong with it, and the
+file and line of each value. The command starts nothing and changes nothing.
+With --connect the command also connects to ovsdb-server, the broker and neutron-server,
+as the agent would. It prints their releases, and what these releases do not support.
 
-Give the same arguments as in the agent's unit file. Without --config-file the
-agent's default places are searched. Secrets are masked.
+Give the same arguments as in the agent's unit file. Without --config-file the command
+searches the agent's default places. It masks secrets.
 
 Usage:
   patchbay config check [--changed] [--connect] [-o json|yaml] [--verbose] [--strict] [agent options]
 
 Flags of this command:
-  --changed            show only values that are set somewhere
-  --connect            ask switch, broker and server for their releases, unless the agent would not start;
-                       a warning names what does not answer
+  --changed            show only values that a file, the command line or the environment sets
+  --connect            connect to ovsdb-server, broker and neutron-server for their releases, if the agent
+                       would start; a warning names each that does not answer
   -o, --output FORMAT  print one document: json or yaml; --json is the same as -o json
   --strict             end with status 1 also when there are only warnings
   -v, --verbose        show notes too: settings without effect, and settings of other programs

@@ -27,7 +27,7 @@ func newEventsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "Print the flight recorder: the last inputs and decisions of the agent",
-		Long: `Print the flight recorder: the last inputs and decisions of the agent, oldest first. This works even while
+		Long: `Print the flight recorder: the last inputs and decisions of the agent, oldest first. The command works even while
 the agent's loop is stuck.`,
 		Example: "  patchbay events --last 50\n  patchbay events --watch\n  patchbay events --about 4f1c",
 		Args:    argumentsOf(0, 0),
@@ -42,8 +42,8 @@ the agent's loop is stuck.`,
 	}
 	f.add(cmd)
 	addWatch(cmd, &watch, "print new events as they happen")
-	cmd.Flags().StringVar(&about, "about", "", "only events that contain this: an id or a part of one, a bridge, a word")
-	cmd.Flags().IntVarP(&last, "last", "n", 0, "only this number of events, the last ones")
+	cmd.Flags().StringVar(&about, "about", "", "only events that contain this text: an id or a part of an id, a bridge, a word")
+	cmd.Flags().IntVarP(&last, "last", "n", 0, "only the last events, this number of them")
 	return cmd
 }
 

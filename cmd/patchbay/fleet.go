@@ -34,10 +34,10 @@ type fleetFlags struct {
 
 func (f *fleetFlags) add(cmd *cobra.Command, formats ...string) {
 	fl := cmd.Flags()
-	fl.StringVar(&f.Hosts, "hosts", "", "file with the hosts, - for standard input: one a line, an Ansible inventory (INI), or what openstack network agent list -f json prints")
+	fl.StringVar(&f.Hosts, "hosts", "", "file with the hosts, - for standard input: one host a line, an Ansible inventory (INI), or the output of openstack network agent list -f json")
 	fl.StringVar(&f.Group, "group", "", "only hosts of this group of the inventory")
 	fl.StringVar(&f.Connect, "connect", "ssh -o BatchMode=yes -o ConnectTimeout=10 {host}", "program that runs a command on a host; the command is its last argument")
-	fl.IntVar(&f.Parallel, "parallel", 20, "how many hosts to ask at a time")
+	fl.IntVar(&f.Parallel, "parallel", 20, "on how many hosts to run a command at a time")
 	fl.DurationVar(&f.Timeout, "timeout", 2*time.Minute, "how long one command on one host may take")
 	f.Output.add(cmd, formats...)
 }
@@ -70,7 +70,7 @@ func (f *fleetFlags) open(in io.Reader) (*fleet.Fleet, error) {
 func newFleetCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fleet",
-		Short: "Look at many hosts by ssh, and move them from the Python agent to Patchbay and back",
+		Short: "Show the state of many hosts by ssh, and move hosts from the Python agent to Patchbay and back",
 		Args:  argumentsOf(0, 0),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}

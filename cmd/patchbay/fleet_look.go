@@ -17,12 +17,12 @@ func newFleetStatusCommand() *cobra.Command {
 	var f fleetFlags
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Say of each host which version runs, whether it is in sync, and if not, why",
-		Long: `Say of each host which version runs, whether it is in sync, and if not, why.
+		Short: "Show for each host which version runs, whether the agent is in sync, and if not, why",
+		Long: `Show for each host which version runs, whether the agent is in sync, and if not, why.
 
 Exit status:
   0  Patchbay is in sync on all hosts
-  1  it is not on some, or some could not be reached`,
+  1  Patchbay is not in sync or does not run on a host, or a host cannot be reached`,
 		Example: "  patchbay fleet status --hosts inventory.ini --group compute\n  openstack network agent list -f json | patchbay fleet status --hosts -\n  patchbay fleet status --hosts hosts.txt -o html >region.html",
 		Args:    argumentsOf(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -93,13 +93,13 @@ func newFleetCheckCommand() *cobra.Command {
 	var f fleetFlags
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Say of each host whether Patchbay would start with its configuration",
-		Long: `Say of each host whether Patchbay would start with its configuration: patchbay config check, with the arguments of the host's own
-service. It changes nothing. Package patchbay has to be installed on the hosts.
+		Short: "Show for each host whether Patchbay would start with the host's configuration",
+		Long: `Show for each host whether Patchbay would start with the host's configuration. The command runs patchbay config check on each
+host, with the arguments of the host's own service. It changes nothing. The hosts need the package patchbay.
 
 Exit status:
-  0  it would start on all hosts
-  1  it would not on some, or some could not be reached`,
+  0  Patchbay would start on all hosts
+  1  Patchbay would not start on a host, or a host cannot be reached`,
 		Example: "  patchbay fleet check --hosts hosts.txt",
 		Args:    argumentsOf(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -132,13 +132,13 @@ func newFleetPlanCommand() *cobra.Command {
 	var f fleetFlags
 	cmd := &cobra.Command{
 		Use:   "plan",
-		Short: "Say of each host how much a start of Patchbay would change",
-		Long: `Say of each host how much a start of Patchbay would change: patchbay plan, with the arguments of the host's own service. It changes
-nothing. On the host, patchbay plan prints each row and flow.
+		Short: "Show for each host how many rows, flows and rules a start of Patchbay would change",
+		Long: `Show for each host how many rows, flows and iptables rules a start of Patchbay would change. The command runs patchbay plan on each
+host, with the arguments of the host's own service. It changes nothing. On the host, patchbay plan prints each row and flow.
 
 Exit status:
   0  the plans of all hosts are complete
-  1  those of some are not, or some hosts could not be reached`,
+  1  the plan of a host is not complete, or a host cannot be reached`,
 		Example: "  patchbay fleet plan --hosts hosts.txt --parallel 5",
 		Args:    argumentsOf(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {

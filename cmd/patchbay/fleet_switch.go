@@ -31,21 +31,22 @@ func newFleetSwitchCommand() *cobra.Command {
 	var f switchFlags
 	cmd := &cobra.Command{
 		Use:   "switch",
-		Short: "Move hosts to Patchbay: a few first, then in batches, and back by itself where it does not go well",
-		Long: `Move hosts to Patchbay: a few first (--canary), then in batches.
+		Short: "Move hosts to Patchbay in batches, and move a host back if its check after the move fails",
+		Long: `Move hosts to Patchbay in batches. The first batch has --canary hosts, each later batch has --batch hosts.
 
-Each host's configuration and plan are looked at before; a host that refuses is not touched. After --to the host has to answer --verify with
-status 0, or --back takes it back by itself. --after is run on this host after each batch, with the hosts in $PATCHBAY_HOSTS, to look at traffic for
-instance; if it fails the batch is taken back. After --stop-on failures no further batch begins.
+For each batch, the command runs --check and --plan on every host, and leaves out a host on which one of them fails. It runs --to and --verify
+on the other hosts. It then runs --after on this host, for instance to check traffic; $PATCHBAY_HOSTS has the hosts whose --verify passed. If
+--after fails, all these hosts count as failed. Last, the command runs --back on each host on which --to, --verify or --after failed. After
+--stop-on failures no further batch begins.
 
-The record (--record) says how far each host is. The same command goes on where it was stopped, and leaves out hosts that are switched. Every step
-is in the log (--log). --dry-run prints what would be run.
+The file --record has the state of each host. The same command continues where it stopped, and leaves out switched hosts. The file --log has
+every step. --dry-run prints the commands and runs none.
 
-To move hosts back, give the commands the other way round, and another record.
+To move hosts back, exchange the commands of --to and --back, and give another --record: see docs/how-to/switch-a-fleet.md.
 
 Exit status:
   0  all hosts are switched
-  1  some are not: taken back, refused, or in need of a look`,
+  1  a host is not switched: its state is taken back, refused or needs a look`,
 		Example: `  patchbay fleet switch --hosts hosts.txt --canary 1 --batch 10 --pause 5m --dry-run
   patchbay fleet switch --hosts hosts.txt --canary 1 --batch 10 --pause 5m --after './ping-the-canaries'`,
 		Args: argumentsOf(0, 0),
@@ -57,20 +58,20 @@ Exit status:
 	}
 	f.fleetFlags.add(cmd)
 	fl := cmd.Flags()
-	fl.IntVar(&f.Canary, "canary", 1, "how many hosts go first, in a batch of their own")
-	fl.IntVar(&f.Batch, "batch", 10, "how many hosts a later batch has")
+	fl.IntVar(&f.Canary, "canary", 1, "number of hosts in the first batch")
+	fl.IntVar(&f.Batch, "batch", 10, "number of hosts in each later batch")
 	fl.DurationVar(&f.Pause, "pause", time.Minute, "time between batches")
-	fl.IntVar(&f.StopOn, "stop-on", 1, "after how many failures no further batch begins")
-	fl.StringVar(&f.Check, "check", remoteCheck, "command on a host that says with status 0 that it can be switched")
-	fl.StringVar(&f.Plan, "plan", remotePlan, "command on a host that says with status 0 or 1 that it can be switched; empty: none")
-	fl.StringVar(&f.To, "to", "apt-get install -y patchbay-openvswitch-agent", "command that switches a host")
-	fl.StringVar(&f.Verify, "verify", remoteVerify, "command that says with status 0 that a host is well")
-	fl.StringVar(&f.Back, "back", "apt-get remove -y patchbay-openvswitch-agent", "command that takes a host back")
-	fl.IntVar(&f.Tries, "tries", 1, "how often to ask a host that is not well, a second apart")
-	fl.StringVar(&f.AfterBatch, "after", "", "command on this host that says with status 0 that all is well after a batch")
-	fl.StringVar(&f.Record, "record", "patchbay-fleet.json", "file with how far each host is")
-	fl.StringVar(&f.Log, "log", "patchbay-fleet.log", "file to which every step is added")
-	fl.BoolVar(&f.DryRun, "dry-run", false, "print what would be run, and run nothing")
+	fl.IntVar(&f.StopOn, "stop-on", 1, "number of failures after which no further batch begins")
+	fl.StringVar(&f.Check, "check", remoteCheck, "command on a host that ends with status 0 if the host can be switched")
+	fl.StringVar(&f.Plan, "plan", remotePlan, "command on a host that ends with status 0 or 1 if the host can be switched; empty: none")
+	fl.StringVar(&f.To, "to", "apt-get install -y patchbay-openvswitch-agent", "command on a host that switches it to Patchbay")
+	fl.StringVar(&f.Verify, "verify", remoteVerify, "command on a host that ends with status 0 if the host works")
+	fl.StringVar(&f.Back, "back", "apt-get remove -y patchbay-openvswitch-agent", "command on a host that switches it back")
+	fl.IntVar(&f.Tries, "tries", 1, "how many times to run --verify on a host until it ends with status 0, a second apart")
+	fl.StringVar(&f.AfterBatch, "after", "", "command on this host, after each batch, that ends with status 0 if the batch works")
+	fl.StringVar(&f.Record, "record", "patchbay-fleet.json", "file with the state of each host")
+	fl.StringVar(&f.Log, "log", "patchbay-fleet.log", "file to which the command appends every step")
+	fl.BoolVar(&f.DryRun, "dry-run", false, "print the commands, and run none")
 	return cmd
 }
 

@@ -47,8 +47,8 @@ func newFlowsCommand() *cobra.Command {
 The command reads the bridge through its management socket, in $OVS_RUNDIR or else in the
 default run directory, as ovs-ofctl does. It changes nothing.
 
-With --owner the command asks the running agent instead: the owner and reason of each flow, and which flows are
-missing, different, stale or foreign.`,
+With --owner the command asks the running agent instead. It prints the owner and the reason of each flow, and which flows
+are missing, different, stale or foreign.`,
 		Example: `  patchbay flows br-int
   patchbay flows br-int --table RULES_INGRESS --port tap1234abcd-56
   patchbay flows br-tun --table 20 -o json

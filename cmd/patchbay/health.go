@@ -19,13 +19,13 @@ func newHealthCommand() *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "health",
-		Short: "Say in one line whether the agent does its work, for health checks of containers",
-		Long: `Say in one line whether the agent does its work: its loop answers, and the switch's database, the bridges and
-the broker are connected. Use it for health checks of containers; patchbay status prints the details.
+		Short: "Print in one line whether the agent is healthy, for health checks of containers",
+		Long: `Print in one line whether the agent is healthy: its loop answers, and ovsdb-server, the bridges and the broker are connected.
+The command is for health checks of containers; patchbay status prints the details.
 
-A restart of the agent repairs no connection. If a failed check restarts the agent, use --live.
+A restart of the agent does not repair a connection. Use --live if a failed check restarts the agent.
 
-Without --socket the command asks the agent that runs on this host, whatever files it was started with.
+Without --socket the command finds the agent that runs on this host, with any configuration files.
 
 Exit status:
   0  healthy
@@ -49,7 +49,7 @@ Exit status:
 		},
 	}
 	f.addSocket(cmd)
-	cmd.Flags().BoolVar(&live, "live", false, "ask only whether the agent's loop answers")
+	cmd.Flags().BoolVar(&live, "live", false, "check only whether the agent's loop answers")
 	cmd.Flags().DurationVar(&timeout, "timeout", 10*time.Second, "how long to wait for the answer")
 	return cmd
 }

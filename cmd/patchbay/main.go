@@ -50,7 +50,7 @@ func newRootCommand() *cobra.Command {
 	root.AddCommand(newTraceCommand(), newExplainCommand(), newCaptureCommand())
 	root.AddCommand(newPlanCommand(), newFleetCommand(), newReplayCommand(), newVersionCommand())
 	root.Flags().Bool("version", false, "print the version") // without the short -v, which means verbose everywhere
-	root.PersistentFlags().Bool(noColor, false, "no control codes of terminals, such as progress in a line that changes; NO_COLOR does the same")
+	root.PersistentFlags().Bool(noColor, false, "print no terminal control codes; the environment variable NO_COLOR does the same")
 	root.AddCommand(newShowCommands()...)
 	return root
 }

@@ -29,13 +29,13 @@ func newMapCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "map",
 		Short: "Draw the host as an HTML page: ports, bridges, tunnels, problems",
-		Long: `Draw the host as one HTML page: its ports by network, the bridges that join them, the hosts and physical
-networks that they reach, coloured by state, with counters and reasons on hover, and a list of problems.
+		Long: `Draw the host as one HTML page: its ports by network, the bridges, and the hosts and physical networks that the ports reach.
+Colours show the state. Counters and reasons appear on hover. The page ends with a list of problems.
 
-The page loads nothing, so it can be kept, sent and printed. It contains names of ports and addresses.
+The page loads no other files, so you can keep, send and print it. It contains names of ports and addresses.
 
-With --watch the command serves the page until it is stopped, and a browser shows it anew every five seconds. Every user of
-this machine can read what is served on a loopback address; unix:PATH is for the user and the group of the command.`,
+With --watch the command serves the page until you stop it, and a browser updates the page every five seconds. Every user of this
+machine can read the page on a loopback address. Only the user and the group of the command can read it on unix:PATH.`,
 		Example: `  patchbay map --file hv1.html
   patchbay map --watch --listen 127.0.0.1:8080
   ssh hv1 patchbay map >hv1.html`,

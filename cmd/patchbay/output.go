@@ -34,7 +34,7 @@ type format struct {
 // add declares -o, and --json, which is short for -o json.
 func (f *format) add(cmd *cobra.Command, more ...string) {
 	f.allowed = append([]string{formatJSON, formatYAML}, more...)
-	cmd.Flags().VarP(f, "output", "o", "how to print: "+strings.Join(f.allowed, ", ")+" (default: for people)")
+	cmd.Flags().VarP(f, "output", "o", "output format: "+strings.Join(f.allowed, ", ")+" (default: text)")
 	cmd.Flags().BoolFunc("json", "the same as -o json", func(string) error { return f.Set(formatJSON) })
 	// The flag exists, so registering cannot fail.
 	_ = cmd.RegisterFlagCompletionFunc("output", func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {

@@ -51,14 +51,14 @@ that registers.
 Usage:
   patchbay plan [-o json|yaml|wide] [--offline] [--timeout TIME] [agent options]
 
-What changes in the same way for many ports is one line, with the first of them and how
-many there are. -o wide prints each row and flow.
+A change that is the same for many ports is one line, with the first port and the number
+of ports. -o wide prints each row and flow.
 
 Flags of this command:
   -o, --output FORMAT  wide: every row and flow; json or yaml: one document, and --json is
                        the same as -o json
   --all                the same as -o wide
-  --offline            ask no server: show what a start without a server would change, from
+  --offline            do not ask neutron-server: show what a start without it would change, from
                        the snapshot of an earlier run
   --timeout TIME       give up after this time (default 1m)
   -h, --help           this text

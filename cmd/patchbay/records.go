@@ -33,7 +33,7 @@ func openRecords(o *options.Options, own *slog.Logger) (write func(agent.Records
 	}
 	return func(r agent.Records, lost uint64) {
 		if lost > 0 {
-			own.Warn("lines of an extension's log were lost, because the log is too slow", "extension", r.Extension, "lines", lost)
+			own.Warn("log output too slow, lines of an extension dropped", "extension", r.Extension, "lines", lost)
 		}
 		for _, line := range r.Lines {
 			record := slog.NewRecord(r.At, slog.LevelInfo, line, 0)

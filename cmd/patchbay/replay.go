@@ -36,27 +36,28 @@ func newReplayCommand() *cobra.Command {
 	var f replayFlags
 	cmd := &cobra.Command{
 		Use:   "replay BUNDLE [--at STEP|TIME] [COMMAND [ARGUMENT]...]",
-		Short: "Make the decisions of an agent again, from a support bundle, and look at any moment of it",
-		Long: `Make the decisions of an agent again, from the inputs that it recorded: on any machine, without switch, broker and
-root. BUNDLE is an archive of patchbay support-bundle, or the file patchbay.tape in the agent's state_path.
+		Short: "Repeat the decisions of an agent from a support bundle, and show its state at any step",
+		Long: `Repeat the decisions of an agent from the inputs that the agent recorded. The command runs on any machine, and needs
+no switch, no broker and no root. BUNDLE is an archive of patchbay support-bundle, or the file patchbay.tape in the
+agent's state_path.
 
-Without COMMAND the command makes all steps, and says at which step the decisions first differ from those that were
-recorded. A program of the same version decides the same.
+Without COMMAND the command repeats all steps, and names the first step whose decisions differ from the recorded
+decisions. The same version of Patchbay makes the same decisions.
 
-With COMMAND the command stops at the step or the time of --at, or else after the last step, and answers as the agent
-would have answered then. COMMAND is one of
+With COMMAND the command stops at the step or the time of --at; without --at it stops after the last step. It then prints
+the output that COMMAND would have printed on the host at that step. COMMAND is one of
 ` + "  " + strings.Join(replayable, ", ") + `
 with its own arguments and flags. flows prints what flows --owner prints.
 
-Times are those of the host that recorded.
+Times are in the clock of the recorded host.
 
 With --test the command writes the tape as a test of this repository: see docs/how-to/replay-a-fault.md.
 
 Exit status:
   0  all steps made the same decisions
-  1  a step made other decisions, or the answer of COMMAND is not the good one
+  1  a step made other decisions, or COMMAND ended with status 1, as status does for an agent that is not in sync
   2  the command line cannot be understood
-  4  the tape cannot be read, or does not fit this version`,
+  4  the tape cannot be read, or this version cannot replay it`,
 		Example: `  patchbay replay hv1.tar.gz
   patchbay replay hv1.tar.gz --steps
   patchbay replay hv1.tar.gz --at 211 explain web-1
@@ -68,10 +69,10 @@ Exit status:
 	fl := cmd.Flags()
 	fl.SetInterspersed(false)
 	fl.StringVar(&f.At, "at", "", "stop after this step, or at this time: 211, 14:03:20, 2026-11-16T14:03:20Z, or +90s after the start")
-	fl.BoolVar(&f.Steps, "steps", false, "list the steps: when, what happened, what was decided")
-	fl.BoolVar(&f.Previous, "previous", false, "take the tape of the agent that ran before the one of the bundle")
+	fl.BoolVar(&f.Steps, "steps", false, "list the steps: time, inputs and decisions of each")
+	fl.BoolVar(&f.Previous, "previous", false, "replay the tape of the previous run of the agent")
 	fl.StringVar(&f.Test, "test", "", "write the tape into this directory, as a test")
-	fl.BoolVarP(&f.Verbose, "verbose", "v", false, "with --steps: print all that was decided")
+	fl.BoolVarP(&f.Verbose, "verbose", "v", false, "with --steps: print every decision")
 	f.Output.add(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		args, err := parseAround(fl, args)

@@ -95,7 +95,7 @@ func newPortCommand() *cobra.Command {
 		Short: "Show one port: state, reason, timeline, filters, counters",
 		Long: `Show one port: state, reason, timeline, filters, counters.
 
-The port is named by its id, its name, its interface, its VM, one of its addresses, or the beginning of one of these.`,
+ID|NAME is the id of the port, its name, its interface, its VM, one of its addresses, or the beginning of one of these.`,
 		Args:              argumentsOf(1, 1),
 		ValidArgsFunction: completePorts,
 	})

@@ -66,7 +66,7 @@ func (v view[T]) command(cmd *cobra.Command) *cobra.Command {
 	} else {
 		f.add(cmd)
 	}
-	addWatch(cmd, &watch, "print it again whenever it has changed")
+	addWatch(cmd, &watch, "print the output again whenever it changes")
 	return cmd
 }
 

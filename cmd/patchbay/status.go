@@ -42,15 +42,15 @@ func newStatusCommand() *cobra.Command {
 		},
 	}.command(&cobra.Command{
 		Use:   "status",
-		Short: "Say whether the agent is in sync, and if not, why",
-		Long: `Say whether the agent is in sync, and if not, why: what it waits for, what is pending, the last errors.
-It names the releases of the switch, the broker and the server as far as they are known, and what they limit.
-While the agent is making changes the command asks again, for two seconds. With --wait it waits until an agent answers and is in
-sync, at most so long.
+		Short: "Show whether the agent is in sync, and if not, why",
+		Long: `Show whether the agent is in sync, and if not, why: what the agent waits for, what is pending, the last errors.
+The command prints the known releases of Open vSwitch, the broker and neutron-server, and what these releases do not support.
+While the agent applies changes, the command reads the status again, for at most two seconds. With --wait the command waits
+up to the given time until an agent answers and is in sync.
 
 An agent can be in sync although neutron-server has sent no forwarding entries for a network: the ports of this host are
 wired and reported. For 30 s after the report of the network's first port the entries may still arrive. After that the agent assumes
-that no other host has ports of the network, for which neutron-server sends none.
+that no other host has ports of the network, because neutron-server sends no entries for such a network.
 
 Exit status:
   0  in sync: all ports are wired as the server wants, and reported
@@ -59,7 +59,7 @@ Exit status:
 		Example: "  patchbay status\n  systemctl restart neutron-openvswitch-agent && patchbay status --wait 1m\n  patchbay status --watch",
 		Args:    argumentsOf(0, 0),
 	})
-	cmd.Flags().DurationVar(&wait, "wait", 2*time.Second, "how long to wait until the agent is in sync")
+	cmd.Flags().DurationVar(&wait, "wait", 2*time.Second, "longest time to wait until an agent answers and is in sync")
 	return cmd
 }
 

@@ -32,14 +32,14 @@ func newTraceCommand() *cobra.Command {
 	var f traceFlags
 	cmd := &cobra.Command{
 		Use:   "trace FROM TO [tcp|udp|sctp|icmp|arp|NUMBER]",
-		Short: "Follow a packet through the switch and say what happens to it, and why",
-		Long: `Follow a packet through the switch and say what happens to it, and why.
+		Short: "Follow a packet through Open vSwitch, and show what happens to the packet, and why",
+		Long: `Follow a packet through Open vSwitch, and show what happens to the packet, and why.
 
 FROM and TO are ports of this host (id or its beginning, name, interface or
 address), or an address on another host. One of them is a port of this host.
-Without a protocol the packet is a ping. The switch itself decides (ofproto/trace):
-the command sends no packet and changes nothing. It follows the first packet of a
-connection, then later packets, then the replies.
+Without a protocol the packet is a ping. The command runs ofproto/trace in ovs-vswitchd:
+it sends no packet and changes nothing. It follows the first packet of a connection,
+then later packets, then the replies.
 
 The command follows a packet to another network up to the router's interface on this host,
 and again from where the router sends it. It does not follow the packet inside the router.
@@ -47,7 +47,7 @@ and again from where the router sends it. It does not follow the packet inside t
 The command follows a packet to another host up to the tunnel. The last line is the command
 that continues on the other host.
 
-Exit status: 0 when the packet passes, 1 when it is dropped; 2 and 4 as of every command.
+Exit status: 0 when the packet passes, 1 when the packet is dropped; 2 and 4 as of every command.
 
 Without an agent (or with --offline) the verdict comes from the switch alone, and
 steps have neither owner nor reason.`,

@@ -21,7 +21,7 @@ func newVersionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of this binary",
-		Long:  "Print the version of this binary. patchbay status prints that of the agent that runs.",
+		Long:  "Print the version of this binary. patchbay status prints the version of the running agent.",
 		Args:  argumentsOf(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			b := build{version, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}

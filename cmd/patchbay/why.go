@@ -92,7 +92,7 @@ func newConfigShowCommand() *cobra.Command {
 		},
 	}
 	f.add(cmd)
-	cmd.Flags().BoolVar(&all, "all", false, "also options that are not set")
+	cmd.Flags().BoolVar(&all, "all", false, "show options that are not set, too")
 	return cmd
 }
 

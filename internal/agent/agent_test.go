@@ -391,7 +391,7 @@ func TestBrokerOutageIsTwoLines(t *testing.T) {
 }
 
 // brokerRefuses is what the core logs.
-const brokerRefuses = "the broker refuses what the agent needs, retrying"
+const brokerRefuses = "the broker rejected the login or an operation, retrying"
 
 // TestRefusalByTheBroker: one line at error level while it lasts, and a reason in the status that says what to do.
 func TestRefusalByTheBroker(t *testing.T) {

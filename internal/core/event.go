@@ -246,7 +246,7 @@ func (c *Core) message(m *messaging.Message) {
 		c.resyncing.lost() // whatever it was
 		return
 	}
-	c.log.Debug("message", "topic", m.Topic, "method", m.Method, "known", decoded != nil)
+	c.log.Debug("RPC message received", "topic", m.Topic, "method", m.Method, "known", decoded != nil)
 	if push, ok := decoded.(*neutron.Push); ok {
 		err = errors.Join(c.world.Push(push, c.now()), c.extensions.OnPush(push))
 		if err != nil && slices.ContainsFunc(push.Objects, func(o neutron.Primitive) bool { return o.ID() == "" }) {

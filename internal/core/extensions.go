@@ -100,7 +100,7 @@ func (x *extensions) tend(registered bool) {
 	for _, ext := range x.Set {
 		if ext.Warner != nil {
 			for _, sentence := range ext.Warner.Warnings() {
-				x.log.repeat(slog.LevelWarn, "extension warns", "extension", ext.Name(), "warning", sentence)
+				x.log.repeat(slog.LevelWarn, "extension cannot apply an object of neutron-server, see warning", "extension", ext.Name(), "warning", sentence)
 			}
 		}
 		if ext.Timed == nil {

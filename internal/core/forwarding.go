@@ -32,7 +32,7 @@ func newTables(r room, set extension.Set) tables {
 const (
 	tablesUnread  = "forwarding tables of devices cannot be read, retrying"
 	tablesUnkept  = "forwarding entries of devices cannot be written, retrying"
-	linksUnheard  = "links of devices cannot be followed, retrying"
+	watchFailed   = "subscription to netlink events of devices failed, retrying"
 	deviceMissing = "device of [FDB] shared_physical_device_mappings does not exist, waiting for it"
 )
 
@@ -81,7 +81,7 @@ func (t *tables) tablesEnded(e effect.Event) bool {
 	case effect.DeviceChanged:
 		if e.Err != nil {
 			delete(t.watched, e.Extension)
-			t.log.repeat(slog.LevelWarn, linksUnheard, "err", e.Err, "after", t.watches.Fail(e.Extension, t.now()))
+			t.log.repeat(slog.LevelWarn, watchFailed, "err", e.Err, "after", t.watches.Fail(e.Extension, t.now()))
 			return false
 		}
 		t.watches.Forget(e.Extension)

@@ -141,7 +141,7 @@ func (p *pulls) itemsPulled(e effect.Pulled) (answered []string) {
 		return nil
 	}
 	p.log.forget(failed)
-	p.log.Debug("what filters need", "first", first, "of", of,
+	p.log.Debug("bulk_pull of security groups answered", "first", first, "of", of,
 		"groups", len(e.Groups), "members", len(e.Members), "addresses", len(e.Addresses), "took", e.Took)
 	if e.Bad != nil {
 		p.contained.unreadable("what filters need", e.Bad)

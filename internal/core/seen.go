@@ -289,7 +289,7 @@ func (s *seen) noteMessage(decoded any) {
 }
 
 // brokerRefuses is said once while it lasts.
-const brokerRefuses = "the broker refuses what the agent needs, retrying"
+const brokerRefuses = "the broker rejected the login or an operation, retrying"
 
 // brokerEvent writes down what happens to the broker's connection, and returns whether everything has to be checked: after a gap.
 func (s *seen) brokerEvent(e messaging.Event) (gap bool) {

@@ -91,7 +91,7 @@ type Asker interface {
 	OnAnswer(a resolver.Answer, err error) ([]openflow.Message, Outcome)
 }
 
-// Warner is an extension that has something to tell whoever runs the agent. Warnings returns the sentences since it was last called, for the agent's log.
+// Warner is an extension that may be unable to apply an object of neutron-server. Warnings returns a sentence for each such object since the last call; the agent logs them.
 type Warner interface{ Warnings() []string }
 
 // Resyncer is an extension that knows something of the server. Resync says that messages may have been lost: everything is to be

@@ -275,7 +275,7 @@ func (r *Room) blame(out *Out, unbridged []string) {
 	}
 	for _, f := range faults {
 		if !slices.Contains(r.faults, f) {
-			out.log(slog.LevelError, "iptables rules do not filter as they should, new ports wait", "reason", f)
+			out.log(slog.LevelError, "iptables rules have no effect or other rules conflict with them, new ports wait", "reason", f)
 		}
 	}
 	r.faults = faults
@@ -290,7 +290,7 @@ func (r *Room) Applied(w *world.World, c *iptables.Changes, err error, now time.
 		var refused *iptables.RefusedError
 		if errors.As(err, &refused) {
 			if id := r.filter.Hold(refused.Line, err.Error()); id != "" {
-				out.log(slog.LevelError, "iptables rule refused, the port keeps the rules that it has", "port", id, "err", err)
+				out.log(slog.LevelError, "iptables-restore rejected a rule, keeping the current rules of the port, retrying", "port", id, "err", err)
 				r.stale = true
 				return out
 			}
@@ -354,7 +354,7 @@ func (r *Room) Ended(n int, err error, now time.Time) (out Out) {
 	r.retries.Forget(struct{}{})
 	r.failure = ""
 	if n > 0 {
-		out.log(slog.LevelInfo, "tracked connections that no rule allows any more deleted", "connections", n)
+		out.log(slog.LevelInfo, "tracked connections deleted, no rule allows them any more", "connections", n)
 	}
 	return out
 }

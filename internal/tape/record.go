@@ -111,7 +111,7 @@ func (r *Recorder) run(h Header) {
 	defer close(r.done)
 	defer r.stop()
 	if err := r.record(h); err != nil {
-		r.log("inputs are not recorded any more, patchbay replay ends here", "file", r.path, "err", err)
+		r.log("recording of inputs to the tape stopped until the next start, patchbay replay ends here", "file", r.path, "err", err)
 	}
 }
 
