@@ -48,7 +48,7 @@ install: ## the files of both packages into DESTDIR, for those who make packages
 	install -d $(TO)/share/man/man1 $(DOC)/examples && install -m 644 $(DIST)/man/*.1.gz $(TO)/share/man/man1/
 	install -m 644 $(DIST)/NOTICES $(DIST)/patchbay.cdx.json $(DOC)/
 	for d in how-to reference explanation; do install -d $(DOC)/$$d && install -m 644 docs/$$d/*.md $(DOC)/$$d/ || exit 1; done
-	install -m 644 deploy/systemd/wait.conf deploy/systemd/hybrid.conf deploy/systemd/group.conf deploy/systemd/admin-group.conf deploy/monitoring/alerts.yaml deploy/monitoring/dashboard.json $(DOC)/examples/
+	install -m 644 deploy/systemd/wait.conf deploy/systemd/hybrid.conf deploy/systemd/metadata.conf deploy/systemd/group.conf deploy/systemd/admin-group.conf deploy/monitoring/alerts.yaml deploy/monitoring/dashboard.json $(DOC)/examples/
 	install -D -m 644 deploy/systemd/50-patchbay.conf $(UNITS)/neutron-openvswitch-agent.service.d/50-patchbay.conf
 	install -m 644 deploy/systemd/patchbay-controller.socket deploy/systemd/patchbay-controller.service $(UNITS)/
 	install -d $(UNITS)/sockets.target.wants && ln -sfn ../patchbay-controller.socket $(UNITS)/sockets.target.wants/patchbay-controller.socket
