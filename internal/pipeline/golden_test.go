@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,7 +43,9 @@ func newScripted(t *testing.T) *scripted { return &scripted{t: t, cfg: filterCon
 // play plays a script and returns what it has built.
 func play(t *testing.T, text string) *scripted {
 	s := newScripted(t)
-	script.Play(text, s)
+	if _, err := script.Play(text, s); err != nil {
+		t.Fatal(err)
+	}
 	return s
 }
 
@@ -68,6 +71,11 @@ func (s *scripted) cloud() *cloud {
 	}
 	return s.c
 }
+
+var commands = regexp.MustCompile(`^(option|network|addresses|group|rule|port|interface) [^ :]+( |$)`)
+
+// Commands implements script.Player.
+func (s *scripted) Commands() *regexp.Regexp { return commands }
 
 // Tell takes a line of a script.
 func (s *scripted) Tell(f []string) {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -41,6 +42,9 @@ type scripted struct {
 
 func (s *scripted) Tell(words []string)         { s.do(s.server, words) }
 func (s *scripted) Ask(words []string) []string { return s.ask(s.server, s.base, words) }
+func (s *scripted) Commands() *regexp.Regexp    { return commands }
+
+var commands = regexp.MustCompile(`^((policy|network|port|plug|unplug) [^ :]+|restart)( |$)`)
 
 // do tells the host something: as a push when it is about what it knows, and else when it asks.
 func (h *host) do(s *server, f []string) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package script runs scripts of tests and compares what they print. A script is text: a line tells the player something, a line that
-// begins with "$ " asks it, and what follows, up to an empty line or the next question, is the answer. What follows "#" in a line
-// that tells is a remark. The file is what a run prints, so -update writes answers anew and the difference is read in git. Only tests
+// begins with "$ " asks it, and what follows, up to an empty line or the next question, is the answer. So an empty line has to stand
+// between an answer and a line that tells. What follows "#" in a line that tells is a remark. The file is what a run prints, so -update writes answers anew and the difference is read in git. Only tests
 // import the package.
 //
 //	# A port without a policy is not limited.
@@ -12,8 +12,10 @@
 package script
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -23,33 +25,45 @@ import (
 type Player interface {
 	// Tell takes a line, word by word, without its remark.
 	Tell(words []string)
+	// Commands returns what lines that tell look like, with one space between words. Lines of answers look otherwise.
+	Commands() *regexp.Regexp
 	// Ask returns the lines of an answer.
 	Ask(words []string) []string
 }
 
-// Play plays a script and returns it with the answers of the player in place of those that stand in it.
-func Play(text string, p Player) string {
+// Play plays a script and returns it with the answers of the player in place of those that stand in it. A line that tells in the place of an answer is
+// a mistake: with the answer it would be lost.
+func Play(text string, p Player) (string, error) {
 	var out strings.Builder
-	answering := false
+	var answer []string
+	answering, number := false, 0
 	for line := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n") {
+		number++
 		question, asks := strings.CutPrefix(line, "$ ")
+		before, _, _ := strings.Cut(line, "#")
+		words := strings.Fields(before)
+		command := len(words) > 0 && p.Commands().MatchString(strings.Join(words, " "))
 		if answering && line != "" && !asks {
+			if command && !slices.Contains(answer, line) {
+				return "", fmt.Errorf("line %d: %q is a command and stands in an answer: put an empty line between", number, line)
+			}
 			continue // the answer as it was
 		}
 		answering = asks
 		out.WriteString(line + "\n")
-		if asks {
-			for _, answer := range p.Ask(strings.Fields(question)) {
-				out.WriteString(answer + "\n")
+		switch {
+		case asks:
+			answer = p.Ask(strings.Fields(question))
+			for _, l := range answer {
+				out.WriteString(l + "\n")
 			}
-			continue
-		}
-		before, _, _ := strings.Cut(line, "#")
-		if words := strings.Fields(before); len(words) > 0 {
+		case command:
 			p.Tell(words)
+		case len(words) > 0:
+			return "", fmt.Errorf("line %d: %q is no command", number, line)
 		}
 	}
-	return out.String()
+	return out.String(), nil
 }
 
 // Run plays the scripts that a pattern names, each to a player of its own. With update the files get the answers.
@@ -65,7 +79,11 @@ func Run(t *testing.T, pattern string, update bool, player func(t *testing.T) Pl
 			if err != nil {
 				t.Fatal(err)
 			}
-			Golden(t, file, update, Play(string(text), player(t)))
+			got, err := Play(string(text), player(t))
+			if err != nil {
+				t.Fatalf("%s: %v", file, err)
+			}
+			Golden(t, file, update, got)
 		})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -15,6 +16,7 @@ type notebook struct{ lines []string }
 
 func (n *notebook) Tell(words []string)         { n.lines = append(n.lines, strings.Join(words, " ")) }
 func (n *notebook) Ask(words []string) []string { return append(words[1:], n.lines...) }
+func (n *notebook) Commands() *regexp.Regexp    { return regexp.MustCompile("^note ") }
 
 const played = `# about it
 note  a   # a remark
@@ -32,12 +34,26 @@ note b
 `
 
 func TestPlay(t *testing.T) {
-	if got := Play(played, &notebook{}); got != played {
-		t.Errorf("as it is:\n%s", got)
+	if got, err := Play(played, &notebook{}); err != nil || got != played {
+		t.Errorf("as it is: %v\n%s", err, got)
 	}
 	without := "# about it\nnote  a   # a remark\n$ list x\nwrong\n\nnote b\n$ list\n$ list\nwrong\nlines\n"
-	if got := Play(without, &notebook{}); got != played {
-		t.Errorf("with wrong answers:\n%s", got)
+	if got, err := Play(without, &notebook{}); err != nil || got != played {
+		t.Errorf("with wrong answers: %v\n%s", err, got)
+	}
+}
+
+// A command that stands directly under an answer, or under a question that has none yet, is a mistake: -update would delete it.
+func TestCommandInAnAnswer(t *testing.T) {
+	for text, want := range map[string]string{
+		"note a\n$ list\nnote a\nnote b\n$ list\n":         `line 4: "note b" is a command`,
+		"note a\n$ list\nnote   b  # a remark\n\nnote c\n": `line 3: "note   b  # a remark" is a command`,
+		"note a\n$ list\nwrong\nnote b\n":                  `line 4: "note b" is a command`,
+		"note a\n\nnotes b\n":                              `line 3: "notes b" is no command`,
+	} {
+		if got, err := Play(text, &notebook{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, and not %s\n%s", text, err, want, got)
+		}
 	}
 }
 

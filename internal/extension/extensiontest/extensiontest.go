@@ -34,6 +34,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -98,6 +99,11 @@ func (h *host) rows(b *ovsdb.Batch) {
 	h.w.Switch(b)
 	h.set.OnRows(b)
 }
+
+var commands = regexp.MustCompile(`^((port|plug|unplug|object|deleted|row|device|nodevice) [^ :]+|firewall|resync|restart|synced|unsynced)( |$)|^bridge [^ :]+$`)
+
+// Commands implements script.Player.
+func (h *host) Commands() *regexp.Regexp { return commands }
 
 // Tell implements script.Player.
 func (h *host) Tell(words []string) {
