@@ -121,7 +121,10 @@ func startAgent(ctx context.Context, o *options.Options, to logging) error {
 		return err
 	}
 	notifier := observe.NewNotifier(os.Getenv, os.Getpid())
-	cfg := agentConfig(ctx, o)
+	cfg, err := agentConfig(ctx, o, extensionsOf(o))
+	if err != nil {
+		return err
+	}
 	cfg.Link = runner.Supervised(func(ctx context.Context, bridge string) (*openflow.Conn, error) {
 		return dialBridge(ctx, o, bridge)
 	})
@@ -268,10 +271,12 @@ func reported(ctx context.Context, o *options.Options) neutron.Configurations {
 	return c
 }
 
-// agentConfig is the agent's configuration as far as it follows from the options.
-func agentConfig(ctx context.Context, o *options.Options) agent.Config {
-	made := extensionsOf(o)
-	extensions, _ := makers(made) // of those that this version has
+// agentConfig is the agent's configuration as far as it follows from the options, with the extensions that are made.
+func agentConfig(ctx context.Context, o *options.Options, made []madeExtension) (agent.Config, error) {
+	extensions, err := makers(made)
+	if err != nil {
+		return agent.Config{}, err
+	}
 	text, _ := json.Marshal(made) // plain data
 	return agent.Config{
 		Host:           o.Default.Host,
@@ -286,7 +291,7 @@ func agentConfig(ctx context.Context, o *options.Options) agent.Config {
 		Version:        version,
 		Snapshot:       filepath.Join(o.Default.StatePath, "patchbay.snapshot"),
 		Ping:           o.Default.RPCPingEnabled,
-	}
+	}, nil
 }
 
 // refuse stops the start on options that ask for what Patchbay does not have. All reasons are given at once.

@@ -90,8 +90,8 @@ func TestUnmetIsInTheStatus(t *testing.T) {
 // The bound of ports in a report is the option's.
 func TestPortsPerReport(t *testing.T) {
 	o := optionsOf(t, "[DEFAULT]\nrpc_resources_processing_step = 13\n")
-	if got := agentConfig(t.Context(), o).PortsPerReport; got != 13 {
-		t.Errorf("%d ports a report, want 13", got)
+	if cfg, err := agentConfig(t.Context(), o, nil); err != nil || cfg.PortsPerReport != 13 {
+		t.Errorf("%d ports a report, want 13; %v", cfg.PortsPerReport, err)
 	}
 }
 
@@ -142,5 +142,15 @@ func TestEveryExtensionIsMade(t *testing.T) {
 	}
 	if !slices.Equal(names, options.Extensions()) {
 		t.Errorf("made are %q, want %q", names, options.Extensions())
+	}
+}
+
+// An extension that cannot be made stops the start with its name and the reason. Before, the agent ran without it and those after it.
+func TestExtensionThatIsNotMadeStopsTheStart(t *testing.T) {
+	for name, reason := range map[string]string{"dhcp": "no configuration", "metadata_path": "no configuration", "dns_forwarder": "no configuration", "sfc": "this version has no extension"} {
+		cfg, err := agentConfig(t.Context(), optionsOf(t, ""), []madeExtension{{Name: "qos"}, {Name: name}})
+		if err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), reason) {
+			t.Errorf("%s: %d extensions, %v", name, len(cfg.Extensions), err)
+		}
 	}
 }

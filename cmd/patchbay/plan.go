@@ -186,7 +186,10 @@ func makePlan(ctx context.Context, o *options.Options, flags planFlags, errOut i
 	case flags.Offline:
 		level = slog.LevelError // that no server answers is no news
 	}
-	cfg := agentConfig(ctx, o)
+	cfg, err := agentConfig(ctx, o, extensionsOf(o))
+	if err != nil {
+		return nil, fmt.Errorf("the agent would not start: %w", err)
+	}
 	cfg.Log = observe.NewLogger(errOut, level)
 	if cfg.World.Filter {
 		cfg.Rules, cfg.RulesConfig = hostRules(o)
