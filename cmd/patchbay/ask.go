@@ -45,7 +45,6 @@ func (f *askFlags) path(env []string) string {
 	if o, err := options.Load(nil, env); err == nil && o.Patchbay.AdminSocket != "" {
 		path = o.Patchbay.AdminSocket
 	}
-	exists := func(path string) bool { _, err := os.Stat(path); return err == nil }
 	return chooseSocket(path, exists, func() string { return runningSocket(os.DirFS("/proc"), env, exists) })
 }
 

@@ -139,11 +139,7 @@ func (b *bundle) collect(ctx context.Context, c *admin.Client) {
 	b.addTapes(o)
 	b.add("datapath.txt", output(ctx, "ovs-appctl", "--timeout=5", "dpif/show"))
 	if len(b.missing) > 0 {
-		text := []byte{}
-		for _, m := range b.missing {
-			text = append(append(text, m...), '\n')
-		}
-		b.write("missing.txt", b.redact.clean(text))
+		b.write("missing.txt", b.redact.clean([]byte(strings.Join(b.missing, "\n")+"\n")))
 	}
 }
 

@@ -53,7 +53,7 @@ var wrong = map[string][][]string{
 	"ports":        {{"--state", "wird"}, {"--state", "x"}, {"--watc"}},
 	"replay": {
 		{"none.tar.gz"}, {"empty.conf"}, {"story.tape", "--at", "soon"}, {"story.tape", "--at", "0"}, {"story.tape", "--at", "100000"}, {"story.tape", "--previous"},
-		{"story.tape", "flow", "br-int"}, {"story.tape", "flows", "br-in"}, {"story.tape", "flows", "--no-such-flag"}, {"story.tape", "explain", "nobody"},
+		{"story.tape", "flow", "br-int"}, {"story.tape", "flows", "br-in"}, {"story.tape", "flows", "--no-such-flag"}, {"story.tape", "explain", "nobody"}, {"story.tape", "trace", "web", "10.0.0.9"},
 		{"story.tape", "--steps", "ports"}, {"story.tape", "--at", "30", "ports"}, {"story.tape", "--test", "tests"}, {"story.tape", "--test", "tests"}, {"other.tape"},
 	},
 	"spans":          {{"--to", "nowhere"}},

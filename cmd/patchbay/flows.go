@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,8 +48,8 @@ func newFlowsCommand() *cobra.Command {
 The command reads the bridge through its management socket, in $OVS_RUNDIR or else in the
 default run directory, as ovs-ofctl does. It changes nothing.
 
-With --owner the command asks the running agent instead. It prints the owner and the reason of each flow, and which flows
-are missing, different, stale or foreign.`,
+With --owner the command asks the running agent. It prints the owner and the reason of each flow, and which flows
+are missing, different, stale or foreign. The counters are the switch's: a user who may not ask the switch sees none.`,
 		Example: `  patchbay flows br-int
   patchbay flows br-int --table RULES_INGRESS --port tap1234abcd-56
   patchbay flows br-tun --table 20 -o json
@@ -58,10 +59,10 @@ are missing, different, stale or foreign.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
+			f.Notes = cmd.ErrOrStderr()
 			if f.Why {
 				return runWhy(ctx, cmd.OutOrStdout(), f.client(), args[0], f)
 			}
-			f.Notes = cmd.ErrOrStderr()
 			return runFlows(ctx, cmd.OutOrStdout(), args[0], f)
 		},
 	}
@@ -90,13 +91,9 @@ func runFlows(ctx context.Context, out io.Writer, bridge string, f flowsFlags) e
 	if err := v.name(bridge, f.Kind); err != nil {
 		return err
 	}
-	target := f.Target
-	if target == "" {
-		target = openflow.MgmtSocket(bridge)
-	}
-	c, err := openflow.Dial(ctx, target, openflow.Config{Timeout: flowTimeout})
+	c, err := openBridge(ctx, bridge, f.Target)
 	if err != nil {
-		return bridgeError(bridge, target, err)
+		return err
 	}
 	defer func() { _ = c.Close() }()
 	if err := v.readPorts(ctx, c); err != nil {
@@ -123,6 +120,26 @@ func runFlows(ctx context.Context, out io.Writer, bridge string, f flowsFlags) e
 	}
 	v.write(bridge, list)
 	return nil
+}
+
+// openBridge connects to a target, or to the management socket of a bridge.
+func openBridge(ctx context.Context, bridge, target string) (*openflow.Conn, error) {
+	target = cmp.Or(target, openflow.MgmtSocket(bridge))
+	c, err := openflow.Dial(ctx, target, openflow.Config{Timeout: flowTimeout})
+	if err != nil {
+		return nil, bridgeError(bridge, target, err)
+	}
+	return c, nil
+}
+
+// dumpBridge reads the flows of a bridge.
+func dumpBridge(ctx context.Context, bridge, target string) ([]flowLine, error) {
+	c, err := openBridge(ctx, bridge, target)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = c.Close() }()
+	return (&flowView{}).read(ctx, c, false)
 }
 
 // bridgeError says what it means that a bridge's management socket cannot be used.

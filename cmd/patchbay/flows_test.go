@@ -4,14 +4,20 @@ package main
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
+	"net"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/patchbay-sdn/patchbay/internal/admin"
+	"github.com/patchbay-sdn/patchbay/internal/inspect"
 	"github.com/patchbay-sdn/patchbay/internal/tables"
 	"github.com/patchbay-sdn/patchbay/openflow"
 	"github.com/patchbay-sdn/patchbay/openflow/openflowtest"
@@ -171,5 +177,60 @@ func TestFlowsWatchByComparing(t *testing.T) {
 	}
 	if len(changesOf(before, before)) > 0 || len(changesOf(nil, after)) != 3 || len(changesOf(before, nil)) != 3 {
 		t.Error("nothing is something")
+	}
+}
+
+// With --owner the counters of the switch stand beside what the agent knows. Without a switch, or as a user who may not ask it, there is the rest.
+func TestFlowsWithOwnersAndCounters(t *testing.T) {
+	src := exampleAgent()
+	src.flows = []inspect.Flow{
+		{Bridge: "br-int", Table: 0, Text: "table=0,priority=2,in_port=7,actions=drop", State: "missing", Owner: "port 4f1c-1", Reason: "no sender"},
+		{Bridge: "br-int", Table: 60, Text: "table=60,priority=3,cookie=0x5061746368626179,actions=NORMAL", Have: "table=60,priority=3,actions=drop", State: "different", Owner: "bridge br-int", Reason: "switching"},
+	}
+	t.Setenv(socketVariable, served(t, src, admin.Options{}))
+	path := filepath.Join(t.TempDir(), "br-int.mgmt")
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sw := openflowtest.New()
+	sw.Inject(func(c *openflowtest.Conn, m openflowtest.Message) bool {
+		if m.Type != openflowtest.TypeMultipart || m.Kind() != openflowtest.MultipartFlows {
+			return false
+		}
+		stat := openflowtest.EncodeStat(openflowtest.Entry(t, "table=60,priority=3,actions=drop"))
+		binary.BigEndian.PutUint64(stat[32:], 41) // packets
+		binary.BigEndian.PutUint64(stat[40:], 4242)
+		c.Send(openflowtest.TypeMultipartReply, m.XID, append([]byte{0, openflowtest.MultipartFlows, 0, 0, 0, 0, 0, 0}, stat...)...)
+		return true
+	})
+	var accepting sync.WaitGroup
+	accepting.Go(func() { sw.Accept(l) })
+	defer func() { _ = l.Close(); accepting.Wait(); sw.Drop(); sw.Wait() }()
+
+	out, status := run(t, "flows", "br-int", "--owner", "--target", "unix:"+path)
+	want := `state       packets  flow
+
+table 0 LOCAL_SWITCHING
+missing           -  priority=2,in_port=7,actions=drop
+                     port 4f1c-1: no sender
+
+table 60 TRANSIENT
+different        41  priority=3,cookie=0x5061746368626179,actions=NORMAL
+                     there instead: table=60,priority=3,actions=drop
+                     bridge br-int: switching
+
+br-int: 2 flows: 1 missing, 1 different
+`
+	if diff := cmp.Diff(want, out); status != 0 || diff != "" {
+		t.Errorf("status %d\n%s", status, diff)
+	}
+	var list []map[string]any
+	out, _ = run(t, "flows", "br-int", "--owner", "-o", "json", "--target", "unix:"+path)
+	if err := json.Unmarshal([]byte(out), &list); err != nil || len(list) != 2 || list[0]["packets"] != nil || list[1]["packets"] != 41.0 || list[1]["bytes"] != 4242.0 || list[1]["state"] != "different" {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if out, status := run(t, "flows", "br-int", "--owner", "--target", "unix:"+path+".none"); status != 0 || !strings.Contains(out, "without counters: ") || !strings.Contains(out, "missing           -  priority=2") {
+		t.Errorf("status %d\n%s", status, out)
 	}
 }

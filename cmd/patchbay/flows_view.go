@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"regexp"
@@ -71,8 +72,7 @@ func (v *flowView) selects(l *flowLine) bool {
 	if v.port != 0 && !concerns(&l.flow, v.port) {
 		return false
 	}
-	return v.text == "" || strings.Contains(v.annotate(l.Match), v.text) || strings.Contains(v.annotate(l.Actions), v.text) ||
-		strings.Contains(l.Cookie, v.text)
+	return v.text == "" || strings.Contains(v.annotate(l.Match), v.text) || strings.Contains(v.annotate(l.Actions), v.text) || strings.Contains(l.Cookie, v.text)
 }
 
 // portRegister is where the firewall's flows keep the number of the port.
@@ -151,7 +151,7 @@ func (v *flowView) write(bridge string, list []flowLine) {
 	for _, l := range list {
 		byTable[l.Table]++
 	}
-	fmt.Fprintf(v.out, "%s: %s in %s\n", bridge, count(len(list), "flow"), count(len(byTable), "table"))
+	fmt.Fprintf(v.out, "%s: %s in %s\n", bridge, plural(len(list), "flow"), plural(len(byTable), "table"))
 	fmt.Fprintln(v.out, "priority  packets  match → actions")
 	w := tabwriter.NewWriter(v.out, 0, 0, 2, ' ', 0)
 	last := -1
@@ -159,25 +159,16 @@ func (v *flowView) write(bridge string, list []flowLine) {
 		if int(l.Table) != last {
 			last = int(l.Table)
 			_ = w.Flush()
-			fmt.Fprintf(v.out, "\n%s: %s\n", v.tableTitle(l.Table), count(byTable[l.Table], "flow"))
+			fmt.Fprintf(v.out, "\n%s: %s\n", v.tableTitle(l.Table), plural(byTable[l.Table], "flow"))
 		}
-		match := l.Match
-		if match == "" {
-			match = "any"
-		}
-		fmt.Fprintf(w, "%8d %8s  %s\t→ %s%s\n", l.Priority, packets(l), v.annotate(match), v.annotate(l.Actions), timeouts(l))
+		fmt.Fprintf(w, "%8d %8s  %s\t→ %s%s\n", l.Priority, packets(l), v.annotate(cmp.Or(l.Match, "any")), v.annotate(l.Actions), timeouts(l))
 	}
 	_ = w.Flush()
 }
 
 func (v *flowView) writeChange(l flowLine, now time.Time) {
 	sign := map[string]string{"added": "+", "deleted": "-", "modified": "~"}[l.Event]
-	match := l.Match
-	if match == "" {
-		match = "any"
-	}
-	fmt.Fprintf(v.out, "%s %s %s %d %s → %s\n", now.Format("15:04:05.000"), sign, v.tableTitle(l.Table), l.Priority,
-		v.annotate(match), v.annotate(l.Actions))
+	fmt.Fprintf(v.out, "%s %s %s %d %s → %s\n", now.Format("15:04:05.000"), sign, v.tableTitle(l.Table), l.Priority, v.annotate(cmp.Or(l.Match, "any")), v.annotate(l.Actions))
 }
 
 func (v *flowView) tableTitle(table uint8) string {
@@ -186,13 +177,6 @@ func (v *flowView) tableTitle(table uint8) string {
 		title += " " + name
 	}
 	return title
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 func timeouts(l flowLine) string {

@@ -5,7 +5,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -21,7 +20,6 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/trace"
 	"github.com/patchbay-sdn/patchbay/internal/unixctl"
-	"github.com/patchbay-sdn/patchbay/openflow"
 )
 
 // agentPatience is how long an agent may take to say anything at all before a command goes on without it.
@@ -86,8 +84,12 @@ func (f *hostFlags) look(ctx context.Context, errs io.Writer) (*trace.Host, erro
 		return nil, closed
 	}
 	for _, bridge := range h.Ours() {
-		if err := readFlows(ctx, h, bridge); err != nil {
+		flows, err := dumpBridge(ctx, bridge, "")
+		if err != nil {
 			return nil, err
+		}
+		for i := range flows {
+			h.Flows = append(h.Flows, inspect.Flow{Bridge: bridge, Table: flows[i].Table, Text: flows[i].entry.String()})
 		}
 	}
 	return h, nil
@@ -118,24 +120,6 @@ func interfaceOf(a *ovsdb.Attachment) trace.Interface {
 	return i
 }
 
-// readFlows reads the flows of a bridge from the switch.
-func readFlows(ctx context.Context, h *trace.Host, bridge string) error {
-	c, err := openflow.Dial(ctx, openflow.MgmtSocket(bridge), openflow.Config{Timeout: flowTimeout})
-	if err != nil {
-		return err
-	}
-	defer func() { _ = c.Close() }()
-	err = c.DumpFlows(ctx, openflow.Filter{Table: openflow.AllTables}, func(s *openflow.FlowStat) error {
-		e := s.Entry()
-		h.Flows = append(h.Flows, inspect.Flow{Bridge: bridge, Table: e.Table(), Text: e.String()})
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("reading the flows of %s: %w", bridge, err)
-	}
-	return nil
-}
-
 // tracer runs packets through the switch.
 type tracer struct {
 	ctl   *unixctl.Client
@@ -144,9 +128,6 @@ type tracer struct {
 
 // openSwitch connects to the ovs-vswitchd of the run directory.
 func openSwitch(ctx context.Context) (*tracer, error) {
-	if _, ok := momentOf(ctx); ok {
-		return nil, errors.New("a tape has no switch to run the packet through; patchbay replay BUNDLE explain PORT and flows BRIDGE say what is decided by flows")
-	}
 	socket := strings.TrimPrefix(ovsdb.LocalEndpoint(), "unix:")
 	ctl, err := unixctl.Dial(ctx, filepath.Dir(socket))
 	if err != nil {

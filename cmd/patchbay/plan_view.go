@@ -47,11 +47,10 @@ func (v planView) write() {
 		fmt.Fprintln(v.out, line)
 	}
 	if len(p.Zones) > 0 {
-		fmt.Fprintf(v.out, "connection tracking: %s emptied, of networks that are new here: %s\n", count(len(p.Zones), "zone"), join(p.Zones))
+		fmt.Fprintf(v.out, "connection tracking: %s emptied, of networks that are new here: %s\n", plural(len(p.Zones), "zone"), join(p.Zones))
 	}
 	if n := p.Assumed; n.Tunnels+n.Entries > 0 {
-		fmt.Fprintf(v.out, "not known beforehand, taken as the switch has them: %s, %s\n",
-			count(n.Tunnels, "tunnel"), entriesText(n.Entries))
+		fmt.Fprintf(v.out, "not known beforehand, taken as the switch has them: %s, %s\n", plural(n.Tunnels, "tunnel"), entriesText(n.Entries))
 	}
 	fmt.Fprintln(v.out, v.summary())
 }
@@ -74,8 +73,7 @@ func join(zones []uint16) string {
 // summary is the last line.
 func (v planView) summary() string {
 	p := v.plan
-	compared := fmt.Sprintf("%s and %s of %s compared in %.1f s",
-		count(p.Compared.Flows, "flow"), count(p.Compared.Ports, "port"), count(p.Compared.Bridges, "bridge"), p.Seconds)
+	compared := fmt.Sprintf("%s and %s of %s compared in %.1f s", plural(p.Compared.Flows, "flow"), plural(p.Compared.Ports, "port"), plural(p.Compared.Bridges, "bridge"), p.Seconds)
 	if p.Offline {
 		compared += ", without a server"
 	}
@@ -90,8 +88,7 @@ func (v planView) summary() string {
 		begin = "not complete; so far "
 	}
 	return fmt.Sprintf("%s%s%s and %s%s would change; %s", begin,
-		count(len(p.Rows), "row"), bracketed(counts(p.Rows, func(r plan.Row) string { return r.Change })),
-		count(len(p.Flows), "flow"), bracketed(counts(p.Flows, func(f plan.Flow) string { return f.Change })), compared)
+		plural(len(p.Rows), "row"), bracketed(counts(p.Rows, func(r plan.Row) string { return r.Change })), plural(len(p.Flows), "flow"), bracketed(counts(p.Flows, func(f plan.Flow) string { return f.Change })), compared)
 }
 
 // counts says how many of a list are added, removed and changed.

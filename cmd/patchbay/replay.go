@@ -30,7 +30,7 @@ type replayFlags struct {
 }
 
 // replayable are the commands that answer about a moment of a tape.
-var replayable = []string{"events", "explain", "flows", "group", "groups", "map", "networks", "port", "ports", "spans", "status", "trace", "tunnels"}
+var replayable = []string{"events", "explain", "flows", "group", "groups", "map", "networks", "port", "ports", "spans", "status", "tunnels"}
 
 func newReplayCommand() *cobra.Command {
 	var f replayFlags
@@ -101,6 +101,9 @@ func parseAround(fl *pflag.FlagSet, args []string) ([]string, error) {
 
 func runReplay(cmd *cobra.Command, args []string, f replayFlags) error {
 	if len(args) > 1 {
+		if args[1] == "trace" {
+			return usage{errors.New("trace needs the switch that carries the packets, and a bundle has none: patchbay replay BUNDLE explain PORT and flows BRIDGE print what the flows decide")}
+		}
 		if err := oneOf(args[1], replayable); err != nil {
 			return usage{fmt.Errorf("%q cannot be asked of a tape: %w", args[1], err)}
 		}
@@ -215,6 +218,9 @@ func (r *replay) to(p *tape.Player, stop moment) error {
 			return err
 		}
 		r.doc.Steps, r.doc.Events, r.doc.Until = s.N, r.doc.Events+len(s.Events), s.At
+		if s.Partly {
+			r.doc.Partly++
+		}
 		if r.f.Steps {
 			if err := r.writeStep(&s); err != nil {
 				return err

@@ -20,6 +20,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/patchbay-sdn/patchbay/internal/admin"
 	"github.com/patchbay-sdn/patchbay/internal/agent"
 	"github.com/patchbay-sdn/patchbay/internal/core"
@@ -130,6 +132,11 @@ func answerAbout(ctx context.Context, p *tape.Player) (socket string, done func(
 	if err != nil {
 		return "", nil, errors.Join(fmt.Errorf("opening a socket: %w", err), os.RemoveAll(dir))
 	}
+	// This process reaches the socket by a descriptor. Its name goes now: a command whose output nobody reads is ended by SIGPIPE, and leaves nothing.
+	fd, err := unix.Open(socket, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err = errors.Join(err, os.RemoveAll(dir)); err != nil {
+		return "", nil, errors.Join(fmt.Errorf("opening a socket: %w", err), l.Close())
+	}
 	a := agent.Of(p.Core(), p.Recorder)
 	server := admin.New(a, admin.Options{
 		Metrics:  admin.Metrics(a),
@@ -139,7 +146,7 @@ func answerAbout(ctx context.Context, p *tape.Player) (socket string, done func(
 	var beside sync.WaitGroup
 	beside.Go(func() { a.Answer(ctx, p.At()) })
 	beside.Go(func() { _ = server.Serve(ctx, l) }) // it ends with ctx
-	return socket, func() { beside.Wait(); _ = os.RemoveAll(dir) }, nil
+	return fmt.Sprintf("/proc/self/fd/%d", fd), func() { beside.Wait(); _ = unix.Close(fd) }, nil
 }
 
 // attachments are the interfaces of a view, as the switch's database would show them.

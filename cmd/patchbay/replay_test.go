@@ -125,6 +125,34 @@ func TestBundleHasTapes(t *testing.T) {
 	}
 }
 
+// A tape in which a secret was masked makes the decisions that it says: its checksums are of what the archive has. Before, the sums of what was
+// decided with the secret differed from what the archive has, and the secret could be guessed by them.
+func TestMaskedTapeIsPlayed(t *testing.T) {
+	story, err := os.ReadFile(filepath.Join(tapesDir, "database-away.tape"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, password := range []string{"physnet1", "br-ex"} { // in short decisions, and in those of which a tape has the beginning
+		dir := t.TempDir()
+		conf, path := filepath.Join(dir, "a.conf"), filepath.Join(dir, "b.tar.gz")
+		text := "[DEFAULT]\nstate_path = " + dir + "\ntransport_url = rabbit://u:" + password + "@a:5672/\n"
+		if err := errors.Join(os.WriteFile(conf, []byte(text), 0o600), os.WriteFile(filepath.Join(dir, "patchbay.tape"), story, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		o, err := options.Load([]string{"--config-file", conf}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		run(t, "support-bundle", "--socket", served(t, exampleAgent(), admin.Options{Settings: func() ([]byte, error) { return maskedConfig(o) }}), path)
+		if masked := unpack(t, path)[bundledTape]; strings.Contains(masked, password) || !strings.Contains(masked, hidden) {
+			t.Errorf("%s is in the tape", password)
+		}
+		if out, status := run(t, "replay", path); status != 0 || !strings.Contains(out, "every step makes the decisions that were recorded") || !strings.Contains(out, "only the beginning") {
+			t.Errorf("%s: status %d\n%s", password, status, out)
+		}
+	}
+}
+
 // Commands answer about the moment that is asked for.
 func TestReplayAtAMoment(t *testing.T) {
 	file := filepath.Join(tapesDir, "database-away.tape")
@@ -146,5 +174,48 @@ func TestReplayAtAMoment(t *testing.T) {
 		if out, status := run(t, append([]string{"replay", file}, c.args...)...); status != 0 && c.want != "NOT IN SYNC" || !strings.Contains(out, c.want) {
 			t.Errorf("%v: status %d\n%s", c.args, status, out)
 		}
+	}
+}
+
+// looking calls a function before what is written first.
+type looking struct {
+	io.Writer
+	look func()
+}
+
+func (l *looking) Write(b []byte) (int, error) {
+	if l.look != nil {
+		l.look()
+		l.look = nil
+	}
+	return l.Writer.Write(b)
+}
+
+// A command whose output nobody reads ends by SIGPIPE when it writes. Nothing is left of the replay in the directory for temporary files then.
+func TestReplayLeavesNothingBehind(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	var found []os.DirEntry
+	var out bytes.Buffer
+	var err error
+	root := newRootCommand()
+	root.SetOut(&looking{&out, func() { found, err = os.ReadDir(dir) }})
+	root.SetErr(&out)
+	if status := runCommand(root, []string{"replay", filepath.Join(tapesDir, "database-away.tape"), "map"}); status != 0 || !strings.Contains(out.String(), "<!doctype html>") {
+		t.Fatalf("status %d\n%s", status, out.String())
+	}
+	if err != nil || len(found) > 0 {
+		t.Errorf("while the command prints there are %v, %v", found, err)
+	}
+}
+
+// trace asks a switch, which a tape has not. The command says so before it plays the tape.
+func TestReplayHasNoTrace(t *testing.T) {
+	out, status := run(t, "replay", filepath.Join(tapesDir, "database-away.tape"), "trace", "web", "10.0.0.9")
+	if status != exitUsage || !strings.Contains(out, "trace needs the switch") || !strings.Contains(out, "explain PORT") {
+		t.Errorf("status %d\n%s", status, out)
+	}
+	if help, _ := run(t, "replay", "--help"); strings.Contains(help, "trace") {
+		t.Errorf("the help names trace:\n%s", help)
 	}
 }

@@ -25,6 +25,7 @@ type replayed struct {
 	Events  int        `json:"events"`
 	End     string     `json:"end,omitempty"` // why the tape ends
 	Same    bool       `json:"same"`
+	Partly  int        `json:"partly,omitempty"`  // steps of which the bundle has only the beginning of the decisions, since it masks a secret
 	Differs *different `json:"differs,omitempty"` // the first step with other decisions
 }
 
@@ -133,6 +134,9 @@ func (r *replay) write() {
 		d.Until.Format("2006-01-02 15:04:05"), plural(d.Steps, "step"), plural(d.Events, "event"))
 	if d.End != "" {
 		fmt.Fprintf(r.out, "the record ends there: %s\n", d.End)
+	}
+	if d.Partly > 0 {
+		fmt.Fprintf(r.out, "of the decisions of %s the bundle has only the beginning, because it masks a secret\n", plural(d.Partly, "step"))
 	}
 	if d.Same {
 		fmt.Fprintln(r.out, "every step makes the decisions that were recorded")

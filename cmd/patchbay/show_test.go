@@ -225,7 +225,7 @@ func TestCommandsOnASocket(t *testing.T) {
 		{[]string{"group", "default"}, 0, []string{"allow tcp/22 from 10.0.0.0/8", "ports here: 4f1c-1"}},
 		{[]string{"events"}, 0, []string{"(40 times in 2.0 s)", "ERROR flow rejected"}},
 		{[]string{"events", "--about", "4f1c"}, 0, []string{"port 4f1c-1 is wired"}},
-		{[]string{"flows", "br-int", "--owner"}, 0, []string{"missing    priority=2,in_port=7,actions=drop\n           port 4f1c-1: no sender", "table 60 TRANSIENT", "2 flows: 1 missing, 1 foreign"}},
+		{[]string{"flows", "br-int", "--owner"}, 0, []string{"missing           -  priority=2,in_port=7,actions=drop\n                     port 4f1c-1: no sender", "table 60 TRANSIENT", "2 flows: 1 missing, 1 foreign"}},
 		{[]string{"flows", "br-int", "--owner", "--table", "TRANSIENT"}, 0, []string{"br-int: 1 flow: 1 foreign"}},
 		{[]string{"config", "show"}, 0, []string{"[ovs]\nlocal_ip = 10.0.0.1  # /etc/a.conf:7"}},
 		{[]string{"__complete", "port", "4"}, 0, []string{"4f1c-1\twired web 10.1.0.5"}},
@@ -234,6 +234,7 @@ func TestCommandsOnASocket(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
 			t.Setenv(socketVariable, socket)
+			t.Setenv("OVS_RUNDIR", t.TempDir()) // without a switch
 			out, status := run(t, tt.args...)
 			if status != tt.status {
 				t.Errorf("status %d, want %d:\n%s", status, tt.status, out)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/patchbay-sdn/patchbay/internal/admin"
 	"github.com/patchbay-sdn/patchbay/internal/inspect"
+	"github.com/patchbay-sdn/patchbay/openflow"
 )
 
 // runWhy prints the flows of a bridge as the agent knows them: whose each is and why it exists, and those that are not as
@@ -32,28 +33,55 @@ func runWhy(ctx context.Context, out io.Writer, c *admin.Client, bridge string, 
 		return err
 	}
 	flows = slices.DeleteFunc(flows, func(l inspect.Flow) bool {
-		return len(v.tables) > 0 && !slices.Contains(v.tables, l.Table) ||
-			!strings.Contains(l.Text+" "+l.Owner+" "+l.Reason+" "+l.State, f.Text)
+		return len(v.tables) > 0 && !slices.Contains(v.tables, l.Table) || !strings.Contains(l.Text+" "+l.Owner+" "+l.Reason+" "+l.State, f.Text)
 	})
+	if _, ofTape := momentOf(ctx); !ofTape {
+		if err := countPackets(ctx, bridge, f.Target, flows); err != nil {
+			fmt.Fprintf(f.Notes, "without counters: %v\n", err)
+		}
+	}
 	if f.Output.forPrograms() {
 		return f.Output.write(out, flows)
 	}
+	fmt.Fprintln(out, "state       packets  flow")
 	last := -1
 	for _, l := range flows {
 		if int(l.Table) != last {
 			last = int(l.Table)
 			fmt.Fprintf(out, "\n%s\n", v.tableTitle(l.Table))
 		}
-		fmt.Fprintf(out, "%-9s  %s\n", l.State, strings.TrimPrefix(l.Text, "table="+strconv.Itoa(int(l.Table))+","))
+		packets := "-"
+		if l.Packets != nil {
+			packets = strconv.FormatUint(*l.Packets, 10)
+		}
+		fmt.Fprintf(out, "%-9s %9s  %s\n", l.State, packets, strings.TrimPrefix(l.Text, "table="+strconv.Itoa(int(l.Table))+","))
 		if l.Have != "" {
-			fmt.Fprintf(out, "           there instead: %s\n", l.Have)
+			fmt.Fprintf(out, "%21sthere instead: %s\n", "", l.Have)
 		}
 		if l.Owner != "" {
-			fmt.Fprintf(out, "           %s: %s\n", l.Owner, l.Reason)
+			fmt.Fprintf(out, "%21s%s: %s\n", "", l.Owner, l.Reason)
 		}
 	}
 	fmt.Fprintf(out, "\n%s: %s\n", bridge, summary(flows))
 	return nil
+}
+
+// countPackets adds the counters of the switch to flows.
+func countPackets(ctx context.Context, bridge, target string, flows []inspect.Flow) error {
+	there, err := dumpBridge(ctx, bridge, target)
+	counted := make(map[openflow.Key]*flowLine, len(there))
+	for i := range there {
+		counted[there[i].entry.Key()] = &there[i]
+	}
+	for i := range flows {
+		flow, bad := openflow.ParseFlow(flows[i].Text)
+		if e, err := flow.Entry(); bad == nil && err == nil {
+			if l := counted[e.Key()]; l != nil && l.Packets != ^uint64(0) {
+				flows[i].Packets, flows[i].Bytes = &l.Packets, &l.Bytes
+			}
+		}
+	}
+	return err
 }
 
 // summary is "120 flows: 118 present, 2 missing".
@@ -62,7 +90,7 @@ func summary(flows []inspect.Flow) string {
 	for _, l := range flows {
 		states[l.State]++
 	}
-	text := count(len(flows), "flow")
+	text := plural(len(flows), "flow")
 	sep := ": "
 	for _, s := range []string{"present", "missing", "different", "leftover", "learned", "foreign"} {
 		if states[s] > 0 {

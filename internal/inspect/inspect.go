@@ -310,6 +310,9 @@ type Flow struct {
 	State string `json:"state"`
 	// Have is what the switch has instead, if different.
 	Have string `json:"have,omitempty"`
+	// Packets and Bytes are the switch's counters, where a command has asked for them; the agent does not know them.
+	Packets *uint64 `json:"packets,omitempty"`
+	Bytes   *uint64 `json:"bytes,omitempty"`
 }
 
 // Event is one input or decision.

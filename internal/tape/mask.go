@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 )
 
 // Masking says what of a tape is a secret.
@@ -20,25 +21,47 @@ type Masking struct {
 	Hidden string
 }
 
-// Mask copies a tape without secrets, compressed or not, as lines. Everything but the strings of secrets stays as it is. A tape that ends in the
-// middle of a line is copied up to it.
+// Mask copies a tape without secrets, compressed or not, as lines. Everything but the strings of secrets stays as it is, and from the first of these on
+// the checksums, which become those of the copy. A tape that ends in the middle of a line is copied up to it.
 func (m Masking) Mask(from io.Reader, to io.Writer) error {
 	r, err := open(from)
 	if err != nil {
 		return err
 	}
-	for {
+	for masked := false; ; {
 		text, err := r.next()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err == nil {
-			_, err = to.Write(m.line(text))
+			copied := m.line(text)
+			if masked = masked || !bytes.Equal(copied, text); masked {
+				copied = resum(copied, text)
+			}
+			_, err = to.Write(copied)
 		}
 		if err != nil {
 			return fmt.Errorf("copying the tape: %w", err)
 		}
 	}
+}
+
+// resum returns a masked line with the checksum of what it has of decisions. That of before would differ from what masked inputs lead to, and a guessed
+// secret could be checked by it. Of a text that was cut only the beginning is known, without its last line, which may end in half a secret.
+func resum(masked, before []byte) []byte {
+	var l, then struct {
+		line
+		Events json.RawMessage `json:"in,omitempty"` // as they are
+	}
+	if json.Unmarshal(masked, &l) != nil || json.Unmarshal(before, &then) != nil || then.Out == "" {
+		return masked
+	}
+	if l.Cut = then.Cut || sum(then.Out) != then.Sum; l.Cut {
+		l.Out = l.Out[:strings.LastIndexByte(l.Out, '\n')+1]
+	}
+	l.Sum = sum(l.Out)
+	text, _ := marshal(l) // it was JSON before
+	return append(text, '\n')
 }
 
 // line returns a line with the strings of secrets replaced.

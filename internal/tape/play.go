@@ -90,6 +90,7 @@ type Step struct {
 	// Recorded is the beginning of what was decided then, if it was something else.
 	Recorded string
 	Same     bool
+	Partly   bool // of a masked tape: only the beginning of what was decided is known
 }
 
 // Player makes the decisions of a tape again.
@@ -192,7 +193,8 @@ func (p *Player) Next() (Step, error) {
 		s.At, s.Out = p.at, textOf(p.at, out)
 		then := *l
 		l.outcome(s.Out)
-		if s.Same = then.Sum == l.Sum; !s.Same {
+		s.Partly = then.Cut
+		if s.Same = then.Sum == l.Sum || then.Cut && strings.HasPrefix(s.Out, then.Out); !s.Same {
 			s.Recorded = then.Out
 		}
 		return s, nil

@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -342,6 +343,53 @@ func TestMask(t *testing.T) {
 		if got := string(m.line([]byte(text))); got != want {
 			t.Errorf("%s\n got %s\nwant %s", text, got, want)
 		}
+	}
+}
+
+// From the first secret on checksums are those of the copy. Of a text that the tape has the beginning of, the last line goes: half a secret may be in it.
+func TestMaskedSums(t *testing.T) {
+	m := Masking{Clean: func(b []byte) []byte { return bytes.ReplaceAll(b, []byte("hunter2"), []byte("***")) }, Secret: func(string) bool { return false }, Hidden: "***"}
+	step := func(in, out string) string {
+		l := line{At: 7, Events: []document{{Kind: in}}}
+		l.outcome(out)
+		text, err := marshal(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text) + "\n"
+	}
+	long := strings.Repeat("dial hunter2\n", maxOut)
+	from := step("hunter2", "dial hunter2\n") + step("b", "") + step("b", "dial x\n") + step("b", long)
+	var out bytes.Buffer
+	if err := m.Mask(strings.NewReader(from), &out); err != nil {
+		t.Fatal(err)
+	}
+	rest := out.String()
+	var lines [4]line
+	for i, text := range strings.SplitAfter(rest, "\n")[:4] {
+		if err := json.Unmarshal([]byte(text), &lines[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if l := lines[0]; l.Cut || l.Out != "dial ***\n" || l.Sum != sum(l.Out) || l.At != 7 || l.Events[0].Kind != "***" {
+		t.Errorf("%+v", l)
+	}
+	if lines[1].Sum != "" || lines[2].Cut || lines[2].Out != "dial x\n" || lines[2].Sum != sum("dial x\n") {
+		t.Errorf("%+v", lines)
+	}
+	l := lines[3]
+	if !l.Cut || l.Sum != sum(l.Out) || l.Out != strings.Repeat("dial ***\n", maxOut/len("dial hunter2\n")) || l.At != 7 || len(l.Events) != 1 {
+		t.Errorf("%+v", l)
+	}
+	// Without a secret the copy is the tape.
+	out.Reset()
+	if plain := step("a", "dial x\n") + step("a", strings.Repeat("dial x\n", maxOut)); m.Mask(strings.NewReader(plain), &out) != nil || out.String() != plain {
+		t.Errorf("got\n%s", out.String())
+	}
+	// Masked twice it is the same.
+	out.Reset()
+	if m.Mask(strings.NewReader(rest), &out) != nil || out.String() != rest {
+		t.Errorf("masked again:\n%s", out.String())
 	}
 }
 

@@ -92,6 +92,7 @@ type line struct {
 	Events []document    `json:"in,omitempty"`
 	Out    string        `json:"out,omitempty"` // the beginning of what effects print
 	Sum    string        `json:"sum,omitempty"` // of all that they print; "" for nothing
+	Cut    bool          `json:"cut,omitempty"` // Sum is of Out alone: see [Masking.Mask]
 	// End says why the tape ends here.
 	End string `json:"end,omitempty"`
 }
@@ -101,7 +102,7 @@ const maxOut = 4096
 
 // outcome sets what was decided.
 func (l *line) outcome(text string) {
-	if l.Out, l.Sum = "", ""; text == "" {
+	if l.Out, l.Sum, l.Cut = "", "", false; text == "" {
 		return
 	}
 	l.Out, l.Sum = text[:min(len(text), maxOut)], sum(text)
