@@ -119,8 +119,10 @@ func (r *reports) checkApplied(c *report.Claim, d *dataplane.Dataplane, held boo
 		if c.Applied {
 			r.markApplied(c.Port, now)
 		}
+	case p.Wiring.State == world.Down, p.Wiring.State == world.Elsewhere: // an extension may be about to fetch it from elsewhere
+		c.Applied = applied()
 	default:
-		c.Applied = p.Wiring.State != world.Down || applied()
+		c.Applied = true
 	}
 }
 

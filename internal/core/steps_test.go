@@ -435,6 +435,14 @@ func TestStatusOfPorts(t *testing.T) {
 			t.Errorf("%s: %+v", state, c)
 		}
 	}
+	// An extension may be about to bring a port here that is elsewhere.
+	p.Wiring.State = world.Elsewhere
+	a.dataplane.Set(port("p0"), pipeline.Want{Waiting: "its trunk"})
+	waits := a.reports.claim("p0")
+	if a.reports.checkApplied(&waits, a.dataplane, false, time.Now()); waits.Applied {
+		t.Errorf("reported while it waits: %+v", waits)
+	}
+	a.dataplane.Set(port("p0"), pipeline.Want{})
 	// Of a port that is held the server is told nothing.
 	p.Wiring.State = world.Down
 	a.contained.rows[port("p0")] = true

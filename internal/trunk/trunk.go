@@ -211,6 +211,11 @@ func (t *trunks) Resolve(changed []world.Object) []world.Object {
 	for name := range t.touched {
 		t.resolve(name)
 		out = append(out, own.Object(ownKey(name)))
+		if b := t.bridges[name]; b != nil {
+			if p := t.w.Port(b.parent.id); p != nil && p.VIF == nil {
+				out = append(out, world.PortObject(p.ID)) // see joining
+			}
+		}
 	}
 	for name := range t.suspects {
 		before := t.strays[name]
@@ -347,6 +352,13 @@ func (b *bridge) busy() bool {
 
 func (b *bridge) unanswered() bool { return b.parent.id != "" && !b.answered }
 
+// joining says whether a port's VM is on a trunk's bridge, and the port will be on the integration bridge: nobody has said that it has no trunk.
+// Without that the port would count as one of another bridge, and be reported down.
+func (t *trunks) joining(id string) bool {
+	b, p := t.bridges[t.parents[id]], t.w.Port(id)
+	return b != nil && p != nil && p.VIF == nil && b.empty.IsZero() && !b.moved && (!b.answered || b.trunk != nil)
+}
+
 // wanted is what a bridge wants of the database, if anything.
 func (t *trunks) wanted(b *bridge) (ovsdb.Spec, bool) {
 	switch {
@@ -360,6 +372,9 @@ func (t *trunks) wanted(b *bridge) (ovsdb.Spec, bool) {
 
 // Compile implements extension.Extension.
 func (t *trunks) Compile(o world.Object, want *pipeline.Want) {
+	if id, ok := world.PortID(o); ok && t.joining(id) {
+		want.Waiting = "the patch ports of its trunk are not there yet"
+	}
 	key, ok := own.Key(o)
 	if !ok {
 		return

@@ -358,6 +358,36 @@ func TestWired(t *testing.T) {
 	h.expect("after doubt", "bulk_pull Trunk by 1 parents")
 }
 
+// A parent is not up, and not reported as one of another bridge, from the moment on in which its VM is plugged in until the patches are there, or the
+// server has said that it has no trunk.
+func TestParentWaitsForItsPatches(t *testing.T) {
+	waits := func(h *host) bool { return h.wants[world.PortObject(parent1)].Waiting != "" }
+	h := newHost(t)
+	h.trunk(trunk1, parent1)
+	h.plug(trunk1, parent1)
+	h.resolve()
+	if !waits(h) {
+		t.Error("the server has not answered, and nothing waits")
+	}
+	calls := h.x.Calls()
+	answer, err := h.run(calls[0])
+	h.x.OnCall(calls[0].Key, answer, err)
+	h.resolve()
+	if !waits(h) {
+		t.Error("the patches are not there, and nothing waits")
+	}
+	h.converge()
+	if waits(h) {
+		t.Error("waits for patches that are there")
+	}
+	h = newHost(t)
+	h.plug(trunk1, parent1)
+	h.converge()
+	if waits(h) {
+		t.Error("waits for a trunk that the server does not know")
+	}
+}
+
 func TestSubPortsComeAndGo(t *testing.T) {
 	h := newHost(t)
 	h.trunk(trunk1, parent1)
