@@ -11,6 +11,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -187,11 +188,27 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.refuse(w, Refused, http.StatusBadRequest, "The request names no path.")
 		return
 	}
-	r.Body = http.MaxBytesReader(w, r.Body, bodyBytes)
+	r.Body = sent{http.MaxBytesReader(w, r.Body, bodyBytes)}
 	strip(r.Header)
 	ctx, cancel := context.WithTimeout(context.WithValue(r.Context(), asking{}, client), answerTime)
 	defer cancel()
 	p.forward.ServeHTTP(w, r.WithContext(ctx))
+}
+
+// sent is the body of a VM's request. Its errors are told from those of Nova's connection.
+type sent struct{ io.ReadCloser }
+
+type sentError struct{ error }
+
+func (e sentError) Unwrap() error { return e.error }
+
+// Read implements io.Reader.
+func (b sent) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && err != io.EOF {
+		err = sentError{err}
+	}
+	return n, err
 }
 
 // asking is the key under which the context of a request has its client.
@@ -222,12 +239,15 @@ func strip(h http.Header) {
 // failed answers a request that Nova did not.
 func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	var large *http.MaxBytesError
+	var body sentError
 	var timeout net.Error
 	switch {
 	case errors.As(err, &large):
 		p.refuse(w, Refused, http.StatusRequestEntityTooLarge, "The body of the request is too large.")
 	case errors.Is(r.Context().Err(), context.Canceled): // the client has hung up
 		p.refuse(w, Refused, http.StatusBadGateway, "The request was given up.")
+	case errors.As(err, &body):
+		p.refuse(w, Refused, http.StatusBadRequest, "The body of the request cannot be read.")
 	case errors.As(err, &timeout) && timeout.Timeout():
 		p.refuse(w, TimedOut, http.StatusGatewayTimeout, "Nova's metadata service did not answer in time.")
 	default:

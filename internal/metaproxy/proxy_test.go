@@ -147,6 +147,31 @@ func TestBounds(t *testing.T) {
 	}
 }
 
+// A body that a VM does not send as it said is the VM's fault, not Nova's.
+func TestBadBody(t *testing.T) {
+	p := newProxy(t, nova)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.RemoteAddr = netip.AddrPortFrom(one, 40000).String()
+		p.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	for _, chunk := range []string{"xyz\r\n", "4\r\nabcdefg\r\n", "-1\r\n"} {
+		conn, err := net.Dial("tcp", server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+		_, _ = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"+chunk)
+		if answer, err := io.ReadAll(conn); err != nil || !bytes.HasPrefix(answer, []byte("HTTP/1.1 400 ")) {
+			t.Errorf("%q: %v, %q", chunk, err, answer)
+		}
+		_ = conn.Close()
+	}
+	if got := p.Totals(); got["refused"] != 3 || got["unreachable"] != 0 {
+		t.Errorf("totals %v", got)
+	}
+}
+
 // Nova away, or silent, is a sentence.
 func TestNovaAway(t *testing.T) {
 	p := newProxy(t, nova)
