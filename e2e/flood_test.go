@@ -269,20 +269,23 @@ func (f *deluge) waiting() int {
 }
 
 // memory is a figure of the agent's process in bytes.
-func (f *deluge) memory(field string) int64 {
-	f.t.Helper()
-	_, pid := f.host.Agent()
+func (f *deluge) memory(field string) int64 { f.t.Helper(); return memoryOf(f.t, f.host, field) }
+
+// memoryOf is a figure of the process of a host's agent in bytes.
+func memoryOf(t *testing.T, h *lab.Host, field string) int64 {
+	t.Helper()
+	_, pid := h.Agent()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		f.t.Fatal(err)
+		t.Fatal(err)
 	}
 	kb := regexp.MustCompile(`(?m)^` + field + `\s+(\d+) kB$`).FindSubmatch(text)
 	if kb == nil {
-		f.t.Fatalf("no %s in the process's status", field)
+		t.Fatalf("no %s in the process's status", field)
 	}
 	n, err := strconv.ParseInt(string(kb[1]), 10, 64)
 	if err != nil {
-		f.t.Fatal(err)
+		t.Fatal(err)
 	}
 	return n << 10
 }
