@@ -5,7 +5,6 @@
 package bench
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -237,6 +236,27 @@ func (c *callLog) read(published <-chan broker.Published) {
 }
 
 func (c *callLog) take(m broker.Published) {
+	id, method := rpc(m)
+	if id == "" {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if method == "" {
+		if i, ok := c.open[id]; ok {
+			c.calls[i].answered = m.At
+			delete(c.open, id)
+		}
+		return
+	}
+	if method != "report_state" && strings.HasPrefix(m.Connection, c.from+":") {
+		c.open[id] = len(c.calls)
+		c.calls = append(c.calls, call{asked: m.At})
+	}
+}
+
+// rpc returns the id of a call or of an answer, which casts have none of, and the method of a call or a cast.
+func rpc(m broker.Published) (id, method string) {
 	var envelope struct {
 		Message string `json:"oslo.message"`
 	}
@@ -244,22 +264,10 @@ func (c *callLog) take(m broker.Published) {
 		ID     string `json:"_msg_id"`
 		Method string `json:"method"`
 	}
-	if !bytes.Contains(m.Body, []byte("_msg_id")) || json.Unmarshal(m.Body, &envelope) != nil || json.Unmarshal([]byte(envelope.Message), &head) != nil || head.ID == "" {
-		return
+	if json.Unmarshal(m.Body, &envelope) != nil || json.Unmarshal([]byte(envelope.Message), &head) != nil {
+		return "", ""
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if head.Method == "" {
-		if i, ok := c.open[head.ID]; ok {
-			c.calls[i].answered = m.At
-			delete(c.open, head.ID)
-		}
-		return
-	}
-	if head.Method != "report_state" && strings.HasPrefix(m.Connection, c.from+":") {
-		c.open[head.ID] = len(c.calls)
-		c.calls = append(c.calls, call{asked: m.At})
-	}
+	return head.ID, head.Method
 }
 
 // unanswered is how much of a time at least one call waited for its answer.

@@ -20,12 +20,23 @@ import (
 // clockTick is the unit of times in /proc/PID/stat on every Linux that Go runs on.
 const clockTick = 10 * time.Millisecond
 
-// cpu is the time that the host's agent and its helpers have spent on a processor. Processes are found as the lab finds
-// them: by their HOME, or by their configuration files where a process title has replaced the environment.
-func cpu(t *testing.T, h *lab.Host) time.Duration {
+// cpu is the time that the host's agent and its helpers have spent on a processor.
+func cpu(t *testing.T, h *lab.Host) time.Duration { t.Helper(); return cpuOf(t, h, "agent") }
+
+// cpuOf is the same of a service of the host, by the name of its directory.
+func cpuOf(t *testing.T, h *lab.Host, service string) (total time.Duration) {
 	t.Helper()
-	dir := filepath.Join(h.Dir(), "agent")
-	var total time.Duration
+	for _, proc := range processes(t, h, service) {
+		total += spent(proc)
+	}
+	return total
+}
+
+// processes returns the directories in /proc of a service of the host and its helpers. They are found as the lab finds them: by their HOME, or by their
+// configuration files where a process title has replaced the environment.
+func processes(t *testing.T, h *lab.Host, service string) (found []string) {
+	t.Helper()
+	dir := filepath.Join(h.Dir(), service)
 	pids, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
 		t.Fatal(err)
@@ -34,10 +45,10 @@ func cpu(t *testing.T, h *lab.Host) time.Duration {
 		environ, _ := os.ReadFile(proc + "/environ")
 		cmdline, _ := os.ReadFile(proc + "/cmdline")
 		if bytes.Contains(environ, []byte("HOME="+dir+"\x00")) || bytes.Contains(bytes.ReplaceAll(cmdline, []byte{0}, []byte{' '}), []byte("--config-file "+dir+"/")) {
-			total += spent(proc)
+			found = append(found, proc)
 		}
 	}
-	return total
+	return found
 }
 
 // spent is what a live process has used, from the scheduler's exact count of its threads, and what its children had used

@@ -50,11 +50,11 @@ func serviceConfig(host, dir, file, transportURL string, own ...string) (neutron
 }
 
 // StartDHCP starts Debian's DHCP agent on the host and returns once the server has heard from it. From then on the server
-// gives it the networks whose subnets ask for DHCP. Its ports are wired by whichever layer-2 agent runs.
-func (h *Host) StartDHCP(ctx context.Context) error {
+// gives it the networks whose subnets ask for DHCP. Its ports are wired by whichever layer-2 agent runs. Options are more lines of its configuration.
+func (h *Host) StartDHCP(ctx context.Context, options ...string) error {
 	dir := h.dhcpDir()
 	neutron, dhcp := serviceConfig(h.name, dir, "dhcp.ini", h.lab.TransportURL(),
-		"dnsmasq_config_file = "+dir+"/dnsmasq.conf", "resync_interval = 5")
+		append([]string{"dnsmasq_config_file = " + dir + "/dnsmasq.conf", "resync_interval = 5"}, options...)...)
 	return h.startService(ctx, service{"dhcp", "neutron-dhcp-agent", dhcpAgentType, "dhcp.ini"}, dir, map[string]string{
 		"neutron.conf": neutron, "dhcp.ini": dhcp,
 		// It reads the list of ports again whenever one is added, and other users may not look into the lab of a test.

@@ -50,6 +50,8 @@ type Network struct {
 	Type            string
 	Segment         int
 	PhysicalNetwork string
+	// DHCP has the subnet's addresses given out; Plug sets those of VMs in any case.
+	DHCP bool
 }
 
 // CreateNetwork creates the network and its subnet.
@@ -80,9 +82,8 @@ func (l *Lab) CreateNetwork(ctx context.Context, n Network) (Network, error) {
 	if prefix.Addr().Is6() {
 		version = gophercloud.IPv6
 	}
-	dhcp := false // addresses are set by Plug
 	sub, err := subnets.Create(ctx, l.api, subnets.CreateOpts{
-		NetworkID: n.ID, CIDR: n.CIDR, IPVersion: version, EnableDHCP: &dhcp, TenantID: Project,
+		NetworkID: n.ID, CIDR: n.CIDR, IPVersion: version, EnableDHCP: &n.DHCP, TenantID: Project,
 	}).Extract()
 	if err != nil {
 		return n, fmt.Errorf("creating the subnet of network %q: %w", n.Name, err)

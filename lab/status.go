@@ -229,6 +229,6 @@ func (l *Lab) Logs(of string) ([]string, error) {
 	dir := h.Switch().Dir()
 	return []string{
 		dir + "/ovsdb-server.log", dir + "/ovs-vswitchd.log",
-		h.AgentLog(Python), h.AgentLog(Patchbay),
+		h.AgentLog(Python), h.AgentLog(Patchbay), h.DHCPLog(), h.metadata().LogFile(),
 	}, nil
 }

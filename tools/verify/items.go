@@ -11,7 +11,7 @@ import (
 // allItems are in the order of docs/verification.md. What is quick stands first in each section, so that a slice shows
 // much soon.
 func allItems() []item {
-	return slices.Concat(foundation(), theSwitch(), wiring(), groups(), isolation(), services(), nothingLost(), operator(), speed())
+	return slices.Concat(foundation(), theSwitch(), wiring(), groups(), isolation(), services(), guests(), nothingLost(), operator(), speed())
 }
 
 // unit is a `go test` of packages; the number of tests that passed is its figure.
