@@ -63,18 +63,13 @@ func (vm *VM) deviceNames(have []string) []string {
 // the host.
 func (h *Host) PlugManyHybrid(ctx context.Context, list []ports.Port) error {
 	args := ensureBridge(integration)
-	var commands []string
+	var ids []string
 	for _, p := range list {
 		vm := VM{Tap: tapName(p.ID), Hybrid: true}
-		commands = append(commands,
-			"link add "+vm.linuxBridge()+" type bridge forward_delay 0 stp_state 0 ageing_time 0 mcast_snooping 0",
-			"tuntap add dev "+vm.Tap+" mode tap",
-			"link set dev "+vm.Tap+" master "+vm.linuxBridge(),
-			"link add "+vm.inner()+" master "+vm.linuxBridge()+" type veth peer name "+vm.outer(),
-		)
+		ids = append(ids, p.ID)
 		args = append(args, addPort(integration, vm.outer(), p.ID, p.MACAddress)...)
 	}
-	if err := batch(ctx, h.netns, commands...); err != nil {
+	if err := h.MakeLinuxBridges(ctx, ids...); err != nil {
 		return fmt.Errorf("plugging %d ports through Linux bridges: %w", len(list), err)
 	}
 	if _, err := h.Switch().Vsctl(ctx, args...); err != nil {
@@ -85,14 +80,39 @@ func (h *Host) PlugManyHybrid(ctx context.Context, list []ports.Port) error {
 
 // UnplugManyHybrid undoes PlugManyHybrid.
 func (h *Host) UnplugManyHybrid(ctx context.Context, list []ports.Port) error {
-	var args, commands []string
+	var args, ids []string
 	for _, p := range list {
 		vm := VM{Tap: tapName(p.ID), Hybrid: true}
+		ids = append(ids, p.ID)
 		args = append(args, "--", "--if-exists", "del-port", integration, vm.outer())
-		commands = append(commands, "link del "+vm.inner(), "link del "+vm.Tap, "link del "+vm.linuxBridge())
 	}
 	if _, err := h.Switch().Vsctl(ctx, args...); err != nil {
 		return fmt.Errorf("unplugging %d ports: %w", len(list), err)
+	}
+	return h.DeleteLinuxBridges(ctx, ids...)
+}
+
+// MakeLinuxBridges makes the Linux bridge, the tap and the pair of interfaces of each port. The switch is left alone: the outer end, qvo…, is for it.
+func (h *Host) MakeLinuxBridges(ctx context.Context, portIDs ...string) error {
+	var commands []string
+	for _, id := range portIDs {
+		vm := VM{Tap: tapName(id), Hybrid: true}
+		commands = append(commands,
+			"link add "+vm.linuxBridge()+" type bridge forward_delay 0 stp_state 0 ageing_time 0 mcast_snooping 0",
+			"tuntap add dev "+vm.Tap+" mode tap",
+			"link set dev "+vm.Tap+" master "+vm.linuxBridge(),
+			"link add "+vm.inner()+" master "+vm.linuxBridge()+" type veth peer name "+vm.outer(),
+		)
+	}
+	return batch(ctx, h.netns, commands...)
+}
+
+// DeleteLinuxBridges undoes MakeLinuxBridges.
+func (h *Host) DeleteLinuxBridges(ctx context.Context, portIDs ...string) error {
+	var commands []string
+	for _, id := range portIDs {
+		vm := VM{Tap: tapName(id), Hybrid: true}
+		commands = append(commands, "link del "+vm.inner(), "link del "+vm.Tap, "link del "+vm.linuxBridge())
 	}
 	return batch(ctx, h.netns, commands...)
 }

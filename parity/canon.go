@@ -12,6 +12,13 @@ import (
 
 var uuids = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 
+// Kinds of things that lines name by more than their ids; see [Canon.ID].
+const (
+	PortKind         = 'b'
+	GroupKind        = 'c'
+	AddressGroupKind = 'e'
+)
+
 // Canon gives the identifiers of one run the same values in every recording. Ids of named things are derived from their
 // names, all others are numbered in the order of their appearance.
 type Canon struct {

@@ -37,6 +37,9 @@ func (r *Recording) World(host string) (world.Config, error) {
 	cfg.FilterTables = r.Option("securitygroup.firewall_driver") == "openvswitch"
 	cfg.Filter = cfg.FilterTables && r.Option("securitygroup.enable_security_group") != "false"
 	cfg.FailClosed, cfg.AntiSpoof = cfg.Filter, !cfg.FilterTables
+	if r.Hybrid() {
+		cfg.Filter, cfg.Hybrid, cfg.BridgedOnly = true, true, true
+	}
 	cfg.EgressDirect = r.Option("agent.explicitly_egress_direct") == "true"
 	for _, e := range list(r.Option("securitygroup.permitted_ethertypes")) {
 		n, err := strconv.ParseUint(e, 0, 16)
@@ -54,6 +57,11 @@ func (r *Recording) World(host string) (world.Config, error) {
 		}
 	}
 	return cfg, nil
+}
+
+// Hybrid tells whether rules of iptables filter, on Linux bridges.
+func (r *Recording) Hybrid() bool {
+	return r.Option("securitygroup.firewall_driver") == "iptables_hybrid"
 }
 
 // Settings are those of the pipeline for a replay.

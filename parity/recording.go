@@ -129,6 +129,16 @@ func (r *Recording) NamesOf() *Names {
 	for id, name := range r.Names {
 		n.Text(id, name)
 	}
+	for id, name := range r.Names {
+		if r.Hybrid() && uuids.MatchString(id) {
+			switch id[0] { // see Canon.ID
+			case PortKind:
+				n.Bridged(id, name)
+			case GroupKind, AddressGroupKind:
+				n.Group(id, name)
+			}
+		}
+	}
 	return n
 }
 

@@ -12,19 +12,23 @@ import (
 // turned is how many lines of all recordings, at all their checkpoints, each row of the table turns. Read a difference in review: a
 // number that grows is a row that has become wider.
 var turned = map[string]int{
-	"announcements":          864,
+	"announcements":          922,
 	"direct-from-bridges":    22,
-	"in-band":                2664,
+	"in-band":                2838,
+	"ipip-number":            1,
 	"meter-key":              12,
-	"multicast-flood":        1764,
-	"multicast-reports":      1764,
-	"multicast-unregistered": 900,
-	"packet-rate-default":    900,
+	"multicast-flood":        1880,
+	"multicast-reports":      1880,
+	"multicast-unregistered": 958,
+	"nat-bypass":             112,
+	"nat-empty":              56,
+	"nat-jump":               112,
+	"packet-rate-default":    958,
 	"packet-rate-meters":     12,
-	"packet-rate-table":      3496,
+	"packet-rate-table":      3752,
 	"permitted-types-in":     4,
 	"rarp":                   185,
-	"switching-priority":     900,
+	"switching-priority":     958,
 }
 
 // TestRelease29: rows turn the lines of the recordings that they are meant for, and no others.

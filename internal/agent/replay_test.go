@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/patchbay-sdn/patchbay/internal/dvr"
 	"github.com/patchbay-sdn/patchbay/internal/extension"
+	"github.com/patchbay-sdn/patchbay/internal/iptables"
 	"github.com/patchbay-sdn/patchbay/internal/observe"
 	"github.com/patchbay-sdn/patchbay/internal/qos"
 	"github.com/patchbay-sdn/patchbay/internal/runner"
@@ -100,7 +102,7 @@ func modes(t *testing.T, r *parity.Recording) []bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cfg.Filter {
+	if cfg.Filter && !cfg.Hybrid {
 		return []bool{true, false}
 	}
 	return []bool{false}
@@ -136,6 +138,10 @@ func kindOf(line string) string {
 		return "lines of the API, not compared since they are the server's"
 	case words[1] == "call":
 		return "lines of calls"
+	case words[1] == "sysctl":
+		return "lines of sysctls, not compared since no agent writes them"
+	case words[1] == "iptables" || words[1] == "ip6tables" || words[1] == "ipset":
+		return "lines of iptables rules and sets"
 	case strings.HasPrefix(words[2], "table=") || strings.HasPrefix(words[2], "meter="):
 		return "lines of flows and meters"
 	}
@@ -209,6 +215,7 @@ type replay struct {
 	host   string
 	server *parity.Server
 	ovs    *fakeOVS
+	kernel *kernel
 	noise  *regexp.Regexp
 	trunks bool // there are some
 	closed bool // fail_closed
@@ -221,7 +228,7 @@ type replay struct {
 }
 
 func newReplay(t *testing.T, r *parity.Recording, host string) *replay {
-	h := &replay{t: t, r: r, host: host, server: parity.NewServer(), ovs: newFakeOVS()}
+	h := &replay{t: t, r: r, host: host, server: parity.NewServer(), ovs: newFakeOVS(), kernel: newKernel()}
 	if slices.ContainsFunc(r.Stages, func(s parity.Stage) bool { return s.Restarts(host) }) {
 		h.snapshot = filepath.Join(t.TempDir(), "snapshot")
 	}
@@ -274,13 +281,17 @@ func (h *replay) start() {
 	}
 	h.broker = &replayBroker{Server: h.server, life: newLife(0, func() {})}
 	h.session = h.ovs.session(h.broker.life)
-	a, err := New(Config{
+	config := Config{
 		Host: h.host, PortsPerReport: 20, World: cfg, Settings: settings, Extensions: more, Snapshot: h.snapshot,
 		Log: slog.New(slog.DiscardHandler), Notifier: observe.NewNotifier(func(string) string { return "" }, 1),
 		Link: runner.Supervised(func(ctx context.Context, bridge string) (*openflow.Conn, error) {
 			return h.ovs.dial(ctx, h.broker.life, bridge)
 		}),
-	}, h.session, func(func(messaging.Event)) (Broker, error) { return h.broker, nil })
+	}
+	if cfg.Hybrid {
+		config.Rules, config.RulesConfig = h.kernel, &iptables.Config{Protocols: debianProtocols(h.t)}
+	}
+	a, err := New(config, h.session, func(func(messaging.Event)) (Broker, error) { return h.broker, nil })
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -289,6 +300,16 @@ func (h *replay) start() {
 	go func() { done <- a.Run(ctx) }()
 	h.stop = func() error { cancel(); return <-done }
 	wait(time.Second)
+}
+
+// debianProtocols are the words that the host of the recordings has for protocols.
+func debianProtocols(t *testing.T) iptables.Protocols {
+	t.Helper()
+	text, err := os.ReadFile("../iptables/testdata/protocols")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return iptables.ReadProtocols(text)
 }
 
 // end stops the agent.
@@ -400,6 +421,13 @@ func (h *replay) lines(checkpoint string) parity.Snapshot {
 	lines := names.Rows(view)
 	for _, call := range h.server.Calls() {
 		lines = append(lines, names.Apply(call))
+	}
+	if h.r.Hybrid() {
+		state, err := h.kernel.Read(h.t.Context())
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		lines = append(lines, names.Rules(&state)...)
 	}
 	lines = append(lines, names.Meters("br-int", h.ovs.allMeters("br-int"))...)
 	flows := map[string][]openflow.Flow{}

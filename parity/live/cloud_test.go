@@ -35,6 +35,8 @@ type cloud struct {
 	done    func(*scenario, *result) // told of every result, unless nil
 	// routerMACs are the addresses that distributed routers use, by host.
 	routerMACs map[string]string
+	// hybrid: the configuration that is played has rules of iptables.
+	hybrid bool
 }
 
 func (c *cloud) finished(s *scenario, r *result) {
@@ -163,7 +165,8 @@ func all(hosts []*host, do func(*host) error) error {
 // start makes the switches new and starts the agents of a configuration.
 func (c *cloud) start(ctx context.Context, kind lab.AgentKind, cfg *config) error {
 	hosts := c.hosts[:cfg.hosts]
-	if err := all(c.hosts, func(h *host) error { return h.reset(ctx) }); err != nil {
+	c.hybrid = cfg.hybrid
+	if err := all(c.hosts, func(h *host) error { return errors.Join(h.reset(ctx), h.resetRules(ctx)) }); err != nil {
 		return err
 	}
 	var names []string
@@ -195,12 +198,28 @@ func quietTime(kind lab.AgentKind) time.Duration {
 	return 800 * time.Millisecond
 }
 
+// rulesEvery is how often rules of iptables are read: it takes several programs.
+const rulesEvery = 500 * time.Millisecond
+
 // settle waits until nothing happens any more on the hosts, a minute at most.
 func (c *cloud) settle(ctx context.Context, kind lab.AgentKind, hosts []*host) error {
 	deadline := time.Now().Add(time.Minute)
 	var before uint64
+	var rules []string
+	var read time.Time
 	for {
 		sum := fnv.New64a()
+		if c.hybrid && time.Since(read) > rulesEvery {
+			rules, read = nil, time.Now()
+			for _, h := range hosts {
+				lines, err := h.ruleLines(ctx, parity.NewNames())
+				if err != nil {
+					return err
+				}
+				rules = append(rules, lines...)
+			}
+		}
+		_, _ = sum.Write([]byte(strings.Join(rules, "\n")))
 		for _, h := range hosts {
 			for _, br := range h.bridges() {
 				flows, err := h.flows(ctx, br)

@@ -33,6 +33,7 @@ type host struct {
 	// ofports and vlans are all that were seen since the scenario began.
 	ofports map[string]map[uint32]string
 	vlans   map[uint16]string
+	linked  map[string]bool // ports that have a Linux bridge; no lock, as only the scenario makes them
 }
 
 type row struct {
@@ -48,7 +49,7 @@ func watch(ctx context.Context, h *lab.Host, j *journal) (*host, error) {
 	}
 	w := &host{
 		Host: h, journal: j, done: make(chan struct{}), view: ovsdb.NewView(),
-		known: map[string]*row{}, lives: map[string]int{},
+		known: map[string]*row{}, lives: map[string]int{}, linked: map[string]bool{},
 	}
 	w.forget()
 	go c.Run(ctx)

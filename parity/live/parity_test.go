@@ -74,14 +74,17 @@ func TestScenariosAreDescribed(t *testing.T) {
 			t.Errorf("%s: no checkpoint", s.name)
 		}
 	}
-	firewall := 0
+	firewall, hybrid := 0, 0
 	for name := range seen {
 		if strings.HasPrefix(name, "fw-") {
 			firewall++
 		}
+		if strings.HasPrefix(name, "hybrid-") {
+			hybrid++
+		}
 	}
-	if firewall < 60 || len(seen)-firewall < 40 {
-		t.Errorf("%d scenarios of the firewall, %d others; 60 and 40 are promised", firewall, len(seen)-firewall)
+	if others := len(seen) - firewall - hybrid; firewall < 60 || hybrid < 60 || others < 40 {
+		t.Errorf("%d scenarios of the firewall, %d of iptables_hybrid, %d others; 60, 60 and 40 are promised", firewall, hybrid, others)
 	}
 }
 

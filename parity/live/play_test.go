@@ -26,6 +26,8 @@ type config struct {
 	// overrides are options of the agents, as "section.option=value"; own ones come on top, by host.
 	overrides []string
 	own       map[string][]string
+	// hybrid: VMs are plugged in through Linux bridges of their own, on which rules of iptables filter.
+	hybrid bool
 	// use is played when the agents have started, for flows that the first port brings and the last one leaves.
 	use []step
 	// leaves are tables of the integration bridge that hold nothing at rest and in which the Python agent leaves flows of what
@@ -66,7 +68,7 @@ type thing struct {
 	name, id string
 	kind     byte // of the stable id
 	isTrunk  bool // stable ids of trunks begin like those of rules
-	// The rest is for ports.
+	// The rest is for ports. tap is the interface in the switch, which is the outer end of a Linux bridge's pair with iptables_hybrid.
 	tap, mac string
 	shown    string // address that stands for mac in snapshots and recordings, if the server chose it
 	host     int
@@ -139,7 +141,7 @@ func (p *play) run(ctx context.Context, base parity.Snapshot) (*result, error) {
 	}, nil
 }
 
-var stateLine = regexp.MustCompile(`^hv\d+ (br-|Bridge|Port|Interface|QoS|Queue)`)
+var stateLine = regexp.MustCompile(`^hv\d+ (br-|Bridge|Port|Interface|QoS|Queue|ip6?tables|ipset|sysctl)`)
 
 // isState tells lines that describe a switch from those about the API and about calls.
 func isState(line string) bool { return stateLine.MatchString(line) }
@@ -262,6 +264,13 @@ func (p *play) snapshot(ctx context.Context, calls []*call) ([]string, error) {
 				own = append(own, names.Meters(br, meters)...)
 			}
 		}
+		if p.scenario.config.hybrid {
+			rules, err := h.ruleLines(ctx, names)
+			if err != nil {
+				return nil, err
+			}
+			own = append(own, rules...)
+		}
 		for _, line := range own {
 			lines = append(lines, h.Name()+" "+line)
 		}
@@ -279,7 +288,15 @@ func (p *play) names(h *host) *parity.Names {
 	for _, t := range p.order {
 		n.Text(t.id, t.name)
 		if t.tap != "" {
-			n.Text(t.tap, "tap-"+t.name)
+			n.Text(t.tap, t.tap[:3]+"-"+t.name)
+		}
+		if p.scenario.config.hybrid {
+			switch t.kind {
+			case parity.PortKind:
+				n.Bridged(t.id, t.name)
+			case parity.GroupKind, parity.AddressGroupKind:
+				n.Group(t.id, t.name)
+			}
 		}
 		for _, name := range t.trunk {
 			n.Text(name, name[:4]+t.name)
@@ -297,7 +314,7 @@ func (p *play) recordedNames() map[string]string {
 	for _, t := range p.order {
 		names[p.canon.Text(t.id)] = t.name
 		if t.tap != "" {
-			names[p.canon.Text(t.tap)] = "tap-" + t.name
+			names[p.canon.Text(t.tap)] = t.tap[:3] + "-" + t.name
 		}
 		for _, name := range t.trunk {
 			names[p.canon.Text(name)] = name[:4] + t.name
@@ -328,7 +345,7 @@ func (p *play) made(t *thing) {
 	}
 	stable := p.canon.ID(t.id, t.kind, number)
 	if t.tap != "" {
-		p.canon.Pair(t.tap, tapName(stable))
+		p.canon.Pair(t.tap, t.tap[:3]+stable[:11])
 	}
 	p.things[t.name] = t
 	p.order = append(p.order, t)

@@ -64,6 +64,14 @@ var (
 			"agent.l2_population=false", "agent.arp_responder=false", "agent.tunnel_types=",
 		},
 	}
+	hybrid = &config{
+		name: "hybrid", hosts: 2, hybrid: true,
+		doc: "The firewall driver iptables_hybrid: VMs are plugged in through Linux bridges of their own. Vxlan tunnels with l2population and the ARP responder.",
+		overrides: []string{
+			"securitygroup.firewall_driver=iptables_hybrid", "agent.l2_population=true", "agent.arp_responder=true", "agent.tunnel_types=vxlan",
+		},
+		use: used(2),
+	}
 	qos = &config{
 		name: "qos", hosts: 2, doc: "The extension qos, vxlan tunnels with l2population and the ARP responder.",
 		overrides: []string{"agent.extensions=qos", "agent.l2_population=true", "agent.arp_responder=true", "agent.tunnel_types=vxlan"},
@@ -88,7 +96,7 @@ var (
 // scenarios are all there are.
 func scenarios() []*scenario {
 	return slices.Concat(networkScenarios(), portScenarios(), filterScenarios(), switchScenarios(), tunnelScenarios(),
-		ruleScenarios(), remoteScenarios(), firewallScenarios(), routedScenarios(), qosScenarios(), trunkScenarios())
+		ruleScenarios(), remoteScenarios(), firewallScenarios(), hybridScenarios(), routedScenarios(), qosScenarios(), trunkScenarios())
 }
 
 // onePort is the scenario of one port on one network.

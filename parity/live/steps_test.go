@@ -6,6 +6,7 @@ package live
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -82,7 +83,7 @@ func (p *play) create(ctx context.Context, path, kind string, body attrs, t *thi
 		return err
 	}
 	if t.id = answer[kind].ID; kind == "port" {
-		t.tap = tapName(t.id)
+		t.tap = p.device(t.id, body)
 	}
 	p.made(t)
 	p.undo = append(p.undo, func(ctx context.Context) error {
@@ -212,7 +213,7 @@ func plugged(t *thing, bridge, kind string) []string {
 	if !t.router {
 		words = append(words, "external_ids:vm-uuid=vm-"+t.name)
 	}
-	if kind != "" {
+	if kind != "" && !t.bridged() {
 		words = append(words, "type="+kind, `mac="`+t.mac+`"`)
 	}
 	return words
@@ -230,6 +231,12 @@ func plugInto(host int, bridge, kind string, names ...string) step {
 		for _, name := range names {
 			t := p.things[name]
 			words = append(words, append([]string{"--"}, plugged(t, bridge, kind)...)...)
+			if t.bridged() {
+				if err := h.link(ctx, t); err != nil {
+					return err
+				}
+				p.undo = append(p.undo, func(ctx context.Context) error { return h.unlink(ctx, t) })
+			}
 			p.undo = append(p.undo, func(ctx context.Context) error {
 				_, err := h.Switch().Vsctl(ctx, "--if-exists", "del-port", t.tap)
 				return err
@@ -246,10 +253,14 @@ func plug(host int, names ...string) step { return plugInto(host, "br-int", "int
 func unplug(host int, names ...string) step {
 	return step{text: fmt.Sprintf("%s is unplugged from hv%d", strings.Join(names, ", "), host), do: func(ctx context.Context, p *play) error {
 		var words []string
+		h := p.hosts[host-1]
 		for _, name := range names {
 			words = append(words, "--", "del-port", "br-int", p.things[name].tap)
 		}
-		_, err := p.hosts[host-1].Switch().Vsctl(ctx, words[1:]...)
+		_, err := h.Switch().Vsctl(ctx, words[1:]...)
+		for _, name := range names {
+			err = errors.Join(err, h.unlink(ctx, p.things[name]))
+		}
 		return err
 	}}
 }
