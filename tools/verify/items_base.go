@@ -2,6 +2,8 @@
 
 package main
 
+import "cmp"
+
 func foundation() []item {
 	const section = "Foundation"
 	return []item{
@@ -118,7 +120,7 @@ func theSwitch() []item {
 func wiring() []item {
 	const section = "Wiring"
 	parity := func(group, text string) item {
-		return live("parity-"+group, section, "make --no-print-directory parity-fast SCENARIO='"+scenarioGroups[group]+"'", "parity",
+		return live("parity-"+group, section, "make --no-print-directory parity-fast SCENARIO='"+cmp.Or(scenarioGroups[group], hybridGroups[group])+"'", "parity",
 			[]claim{{text: text, wanted: "0 unexplained", show: "{scenarios} scenarios, {lines} lines, {accepted} accepted, {unexplained} unexplained"}}, parityFigures...)
 	}
 	sample := func(name, seed string) item {
@@ -132,6 +134,8 @@ func wiring() []item {
 		parity("wiring", "wiring: flows, rows, statuses and calls, live, against the recordings of the Python agent"),
 		parity("groups-1", "security groups, live, against the recordings, first half"),
 		parity("groups-2", "security groups, live, against the recordings, second half"),
+		parity("hybrid-1", "security groups with iptables_hybrid, rules and IP sets as well, live, against the recordings, first half"),
+		parity("hybrid-2", "security groups with iptables_hybrid, rules and IP sets as well, live, against the recordings, second half"),
 		parity("routers", "distributed routers, live, against the recordings"),
 		parity("qos", "quality of service, live, against the recordings"),
 		parity("trunk", "trunks, live, against the recordings"),
@@ -161,12 +165,18 @@ func wiring() []item {
 
 // scenarioGroups are the scenarios of parity in parts that take less than an hour with both agents, as patterns for SCENARIO='…'.
 var scenarioGroups = map[string]string{
-	"wiring":   `^('"$(ls parity/testdata | sed -n 's/\.txtar$//p' | grep -vE '^(config|fw|dvr|qos|trunk)-' | paste -sd'|')"')$`,
+	"wiring":   `^('"$(ls parity/testdata | sed -n 's/\.txtar$//p' | grep -vE '^(config|fw|hybrid|dvr|qos|trunk)-' | paste -sd'|')"')$`,
 	"groups-1": "^fw-[a-h]",
 	"groups-2": "^fw-[i-z]",
 	"routers":  "^dvr-",
 	"qos":      "^qos-",
 	"trunk":    "^trunk-",
+}
+
+// hybridGroups are those of iptables_hybrid, which only the Python agent 21 plays so far.
+var hybridGroups = map[string]string{
+	"hybrid-1": "^hybrid-[a-h]",
+	"hybrid-2": "^hybrid-[i-z]",
 }
 
 var parityFigures = []figure{
