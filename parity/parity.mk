@@ -15,7 +15,7 @@ parity-fast: build ## play with Patchbay only, compare with the recordings (root
 	$(PARITY) -run 'TestAgainstRecordings$$' ./parity/live/
 
 parity-record: ## play with the Python agent and write parity/testdata (root; SCENARIO=regexp)
-	$(PARITY) -run 'TestScenariosAreDescribed|TestRecord$$' ./parity/live/
+	RECORD=1 $(PARITY) -run 'TestScenariosAreDescribed|TestRecord$$' ./parity/live/
 
 parity-repeat: ## play with the Python agent and compare with its recordings: what is noise? (root; SCENARIO=regexp)
 	$(PARITY) -run 'TestPythonAgainstRecordings$$' ./parity/live/

@@ -12,23 +12,23 @@ import (
 // turned is how many lines of all recordings, at all their checkpoints, each row of the table turns. Read a difference in review: a
 // number that grows is a row that has become wider.
 var turned = map[string]int{
-	"announcements":          922,
+	"announcements":          1018,
 	"direct-from-bridges":    22,
-	"in-band":                2838,
+	"in-band":                3126,
 	"ipip-number":            1,
 	"meter-key":              12,
-	"multicast-flood":        1880,
-	"multicast-reports":      1880,
-	"multicast-unregistered": 958,
-	"nat-bypass":             112,
-	"nat-empty":              56,
-	"nat-jump":               112,
-	"packet-rate-default":    958,
+	"multicast-flood":        2072,
+	"multicast-reports":      2072,
+	"multicast-unregistered": 1054,
+	"nat-bypass":             332,
+	"nat-empty":              150,
+	"nat-jump":               304,
+	"packet-rate-default":    1054,
 	"packet-rate-meters":     12,
-	"packet-rate-table":      3752,
+	"packet-rate-table":      4156,
 	"permitted-types-in":     4,
 	"rarp":                   185,
-	"switching-priority":     958,
+	"switching-priority":     1054,
 }
 
 // TestRelease29: rows turn the lines of the recordings that they are meant for, and no others.
