@@ -119,6 +119,11 @@ func (c *Core) resolve() {
 // compile works out what an object wants now. If that fails it keeps what it wanted last, as long as that is about what it is now; a
 // port that has become something else is shut.
 func (c *Core) compile(o world.Object) {
+	if id, ok := world.PortID(o); ok {
+		if p := c.world.Port(id); p != nil && p.Undecided() {
+			return // it is held, and decided about again
+		}
+	}
 	var want pipeline.Want
 	who := culprit{object: o}
 	err := c.contained.try(who, func() (err error) {

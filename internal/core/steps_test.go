@@ -416,6 +416,25 @@ func TestFirewallInTheStatus(t *testing.T) {
 	}
 }
 
+// TestUndecidedPortKeepsWhatItHas: what follows from new details and a wiring of old ones is right for neither.
+func TestUndecidedPortKeepsWhatItHas(t *testing.T) {
+	a := obeying(t, nil)
+	obeyed(a)
+	contain, fails := a.world.Contain, true
+	a.world.Contain = func(o world.Object, work func()) bool { return !(fails && o == port("p0")) && contain(o, work) }
+	details := *a.world.Port("p0").Details
+	details.FixedIPs = append(neutron.List[neutron.FixedIP]{{IP: netip.MustParseAddr("192.0.2.77")}}, details.FixedIPs...)
+	a.world.Port("p0").Details = &details
+	flows := a.dataplane.Flows(port("p0"))
+	for _, fails = range []bool{true, false} {
+		a.world.Again(port("p0"))
+		a.resolve()
+		if now := a.dataplane.Flows(port("p0")); (now == flows) != fails {
+			t.Errorf("fails %v: %d flows, before %d", fails, now, flows)
+		}
+	}
+}
+
 // TestStatusOfPorts that are not wired: on a bridge that is only reported, elsewhere, and disabled by its administrator.
 func TestStatusOfPorts(t *testing.T) {
 	a := obeying(t, nil)

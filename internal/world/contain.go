@@ -41,10 +41,11 @@ func (w *World) hold(id string, before *Port) {
 		needs, placed := p.needs, p.placed
 		*p = *before
 		p.needs, p.placed = needs, placed // as they are: what groups count does not go back by itself
+		p.undecided = true
 		w.mend(what, func() { w.Groups.need(p, before.needs) })
 	} else {
 		p.VIF, p.Groups, p.filtered, p.wants = here, nil, "", nil
-		p.Wiring = Wiring{State: Dead}
+		p.Wiring, p.undecided = Wiring{State: Dead}, false
 		if here == nil {
 			p.Wiring.State = Waiting
 		}

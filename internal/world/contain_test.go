@@ -218,6 +218,9 @@ func TestAPortThatPanics(t *testing.T) {
 			if p := w.Port("p1"); p.Wiring.State != want || w.Port("p2").Wiring.State != Down || failed[PortObject("p1")] != 1 {
 				t.Errorf("late %v, anew %v: p1 is %s, p2 %s, failed %v", late, anew, p.Wiring.State, w.Port("p2").Wiring.State, failed)
 			}
+			if w.Port("p1").Undecided() == anew || w.Port("p2").Undecided() {
+				t.Errorf("late %v, anew %v: undecided: p1 %v, p2 %v", late, anew, w.Port("p1").Undecided(), w.Port("p2").Undecided())
+			}
 			if g := w.groups["g1"]; g != nil && g.segments[segment7] != map[bool]int{false: 1, true: 0}[anew] {
 				t.Errorf("late %v, anew %v: the group is in force on %v", late, anew, g.segments)
 			}
@@ -227,7 +230,7 @@ func TestAPortThatPanics(t *testing.T) {
 			fail = false
 			w.Again(PortObject("p1"))
 			s.answers(w)
-			if p := w.Port("p1"); p.Wiring.State != Down || !slices.Equal(w.Segments.Get(segment7).PortIDs(), []string{"p1", "p2"}) {
+			if p := w.Port("p1"); p.Wiring.State != Down || p.Undecided() || !slices.Equal(w.Segments.Get(segment7).PortIDs(), []string{"p1", "p2"}) {
 				t.Errorf("late %v, anew %v: in the end p1 is %s, the segment has %v", late, anew, p.Wiring.State, w.Segments.Get(segment7).PortIDs())
 			}
 			// What follows is as if it had never failed.

@@ -38,11 +38,12 @@ type Port struct {
 	unknown bool // the server's last answer was that it does not know the port
 	moved   bool // its binding was active on this host, and is now on another
 
-	shut     ovsdb.UUID // the incarnation that nothing may reach while it waits, see World.IsShut
-	filtered ovsdb.UUID // the incarnation on which Groups are in force
-	wants    []string   // the groups that should be
-	needs    []string   // groups that it keeps from being forgotten
-	placed   placing
+	undecided bool       // see Undecided
+	shut      ovsdb.UUID // the incarnation that nothing may reach while it waits, see World.IsShut
+	filtered  ovsdb.UUID // the incarnation on which Groups are in force
+	wants     []string   // the groups that should be
+	needs     []string   // groups that it keeps from being forgotten
+	placed    placing
 }
 
 // State is what the agent has decided about a port.
@@ -162,8 +163,14 @@ func (w *World) settlePort(id string) {
 	}
 	if !w.contain(PortObject(id), func() { w.decidePort(id) }) {
 		w.hold(id, before)
+	} else if p := w.ports[id]; p != nil {
+		p.undecided = false
 	}
 }
+
+// Undecided returns whether the last decision about the port failed: its wiring is of earlier details, and what follows from both together is
+// right for neither. What it had stays.
+func (p *Port) Undecided() bool { return p.undecided }
 
 func (w *World) decidePort(id string) {
 	here, ancillary, anywhere := w.vifs.find(id)
