@@ -169,9 +169,7 @@ func setAfter(set Set, name string, members, gone []netip.Prefix) Set {
 		delete(after.Members, m)
 	}
 	for _, m := range members {
-		if !after.Members[m] {
-			after.Members[m] = true
-		}
+		after.Members[m] = true
 	}
 	return after
 }

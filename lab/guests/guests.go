@@ -3,7 +3,7 @@
 // Package guests speaks for many ports of a host at once: they are internal ports of the switch, and one raw socket sends and receives for all of them. A thousand
 // guests need no namespaces of their own then, and the program that asks takes little of the processor that it shares with who answers.
 //
-// In: the names of links in a namespace, and frames. Out: the DHCP and DNS answers that arrive, with the port at which they do; and with [Guests.Lease], which
+// In: the names of links in a namespace, and frames. Out: the DHCP and DNS answers that arrive, with the port at which they do; and with [Ask], which
 // guest had its address after which time.
 package guests
 
