@@ -116,17 +116,18 @@ func (c *Core) resolve() {
 	}
 }
 
+// errUndecided is about a port whose details are new and whose wiring is not.
+var errUndecided = errors.New("the decision about the port failed, an earlier line of the log says why; the agent decides again")
+
 // compile works out what an object wants now. If that fails it keeps what it wanted last, as long as that is about what it is now; a
 // port that has become something else is shut.
 func (c *Core) compile(o world.Object) {
-	if id, ok := world.PortID(o); ok {
-		if p := c.world.Port(id); p != nil && p.Undecided() {
-			return // it is held, and decided about again
-		}
-	}
 	var want pipeline.Want
 	who := culprit{object: o}
 	err := c.contained.try(who, func() (err error) {
+		if id, ok := world.PortID(o); ok && c.world.Port(id).Undecided() {
+			return errUndecided
+		}
 		want, err = c.extensions.Compile(o, func() pipeline.Want { return pipeline.Compile(c.world, &c.cfg.Settings, o) })
 		ovsdb.DiffRows(c.world.View, slices.Concat(want.Rows, want.Until, want.After)...) // if that fails, it does so before the flows have changed
 		return errors.Join(want.Err, err)

@@ -435,6 +435,24 @@ func TestUndecidedPortKeepsWhatItHas(t *testing.T) {
 	}
 }
 
+// TestUndecidedPortThatBecameSomethingElseIsShut: nobody vouches for it any more under the trust or the filters that it had.
+func TestUndecidedPortThatBecameSomethingElseIsShut(t *testing.T) {
+	a := obeying(t, nil)
+	obeyed(a)
+	contain := a.world.Contain
+	a.world.Contain = func(o world.Object, work func()) bool { return o != port("p0") && contain(o, work) }
+	p := a.world.Port("p0")
+	details := *p.Details
+	details.DeviceOwner = "network:dhcp"
+	p.Details = &details
+	a.world.Again(port("p0"))
+	a.resolve()
+	shut := a.contained.held[culprit{object: port("p0")}]
+	if n := a.dataplane.Flows(port("p0")); shut == nil || shut.effect != shutOut || n > 2 {
+		t.Errorf("held %+v, %d flows", shut, n)
+	}
+}
+
 // TestStatusOfPorts that are not wired: on a bridge that is only reported, elsewhere, and disabled by its administrator.
 func TestStatusOfPorts(t *testing.T) {
 	a := obeying(t, nil)

@@ -169,8 +169,8 @@ func (w *World) settlePort(id string) {
 }
 
 // Undecided returns whether the last decision about the port failed: its wiring is of earlier details, and what follows from both together is
-// right for neither. What it had stays.
-func (p *Port) Undecided() bool { return p.undecided }
+// right for neither. Nil is a port that is not known.
+func (p *Port) Undecided() bool { return p != nil && p.undecided }
 
 func (w *World) decidePort(id string) {
 	here, ancillary, anywhere := w.vifs.find(id)
