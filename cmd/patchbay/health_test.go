@@ -146,23 +146,27 @@ func TestReportsAreWritten(t *testing.T) {
 			defer close(done)
 			(&reporter{exampleAgent(), func() *options.Options { return current }, &stderr, slog.New(slog.DiscardHandler)}).serve(ctx, signals)
 		}()
+		pass := func(d time.Duration) {
+			time.Sleep(d)
+			synctest.Wait()
+		}
 		reports := func() int {
 			list, _ := filepath.Glob(dir + "/reports/neutron-openvswitch-agent_gurumeditation_20[0-9]*")
 			return len(list)
 		}
-		time.Sleep(10 * time.Second)
+		pass(10 * time.Second)
 		if n := reports(); n != 0 {
 			t.Errorf("%d reports that nobody asked for", n)
 		}
 		signals <- syscall.SIGUSR2
-		time.Sleep(2 * time.Second)
+		pass(2 * time.Second)
 		if n := reports(); n != 1 {
 			t.Errorf("%d reports after a signal", n)
 		}
 		if err := os.WriteFile(asks, nil, 0o600); err != nil {
 			t.Error(err)
 		}
-		time.Sleep(10 * time.Second)
+		pass(10 * time.Second)
 		if n := reports(); n != 2 || stderr.Len() > 0 {
 			t.Errorf("%d reports after a touch, and on standard error %q", n, stderr.String())
 		}
