@@ -50,7 +50,11 @@ func (c *Core) converge() {
 		{"working out what changed", c.resolve},
 		{"connecting to bridges", c.bridges.dial},
 		{"asking for the server's database", func() { c.server.askDatabase(c.reports.Stats().InFlight > 0) }},
-		{"asking the server", func() { c.pulls.ask(c.extensions.Set, c.server.versions, c.server.database.Open()) }},
+		{"asking the server", func() {
+			if c.server.known() && !c.server.introducing() {
+				c.pulls.ask(c.extensions.Set, c.server.versions, c.server.database.Open())
+			}
+		}},
 		{"tending extensions", func() { c.extensions.tend(c.server.known()) }},
 		{"comparing flows", c.bridges.readAgain},
 		{"changing the switch", c.apply},

@@ -70,9 +70,6 @@ func (p *pulls) needs(set extension.Set) []pull.Need {
 
 // ask asks the server about what is missing, many things with one call. Paused: it has no database.
 func (p *pulls) ask(set extension.Set, versions neutron.Versions, paused bool) {
-	if versions == nil {
-		return
-	}
 	p.Set(p.needs(set))
 	for _, b := range p.Next(p.world.Now(), p.now(), paused) {
 		p.start(effect.Pull{Batch: b, Versions: versions})

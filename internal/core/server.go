@@ -31,6 +31,12 @@ type server struct {
 func (s *server) known() bool     { return s.versions != nil }
 func (s *server) canReport() bool { return s.known() && !s.database.Open() }
 
+// introducing returns whether questions wait for the end of the agent's first state report. The server may push objects in other
+// versions than ours until it has that, so what is asked before has to be asked again.
+func (s *server) introducing() bool {
+	return s.report.unheard && !s.report.accepted && s.report.ended == 0 && s.cfg.ReportInterval > 0
+}
+
 // alivePause and aliveMax separate questions whether a server is alive.
 const (
 	alivePause = time.Second
@@ -117,6 +123,7 @@ func (s *server) landed(e effect.Event) {
 		s.registration.inFlight = false
 	case effect.StateReported:
 		s.report.inFlight = false
+		s.report.ended++
 	case effect.DatabaseAsked:
 		s.database.Probed(e.Err != nil, refused(e.Err), s.now())
 	}
@@ -127,7 +134,8 @@ type reporting struct {
 	start    bool // the server is to treat us as an agent that has just begun
 	accepted bool // a report got through, and with it our object versions
 	inFlight bool
-	unheard  bool // until then the server may have pushed objects in other versions than ours
+	unheard  bool // until then the server may push objects in other versions than ours
+	ended    int  // since one was accepted
 	failed   int  // in a row
 	since    time.Time
 }
@@ -176,7 +184,8 @@ func (s *server) reportEnded(e effect.StateReported) (missed, revived bool) {
 	if s.report.failed > 0 {
 		s.log.Info("report_state succeeds again", "failed", s.report.failed, "after", s.now().Sub(s.report.since))
 	}
-	first, unheard := !s.report.accepted, s.report.unheard
+	first := !s.report.accepted
+	missed = s.report.unheard && (!first || s.report.ended > 1)
 	s.report = reporting{accepted: true}
 	switch {
 	case first:
@@ -184,9 +193,9 @@ func (s *server) reportEnded(e effect.StateReported) (missed, revived bool) {
 		s.start(effect.Notify{Ready: "reporting to neutron-server"})
 	case e.Status == neutron.StatusRevived:
 		s.log.Warn("neutron-server had marked this agent as down and revived it", "took", e.Took)
-		return unheard, true
+		return missed, true
 	}
-	return unheard, false
+	return missed, false
 }
 
 // While the server has no database every question fails at once. A report does not: the server tries it again itself, with pauses that

@@ -173,6 +173,51 @@ func TestStateReports(t *testing.T) {
 	}
 }
 
+// TestQuestionsWaitForTheFirstReport of an agent to a server that may have newer objects than ours, however that report ends. What was
+// asked before the server knew our versions is asked again; what was asked after is not.
+func TestQuestionsWaitForTheFirstReport(t *testing.T) {
+	for name, c := range map[string]struct {
+		releases string
+		interval time.Duration
+		failed   int
+		waits    bool
+		again    bool
+	}{
+		"older":                {"21", time.Minute, 0, false, false},
+		"newer":                {"29 or later", time.Minute, 0, true, false},
+		"newer, report failed": {"29 or later", time.Minute, 1, true, true},
+		"newer, no reports":    {"29 or later", 0, 0, false, false},
+	} {
+		a := tunnelHost(t, true)
+		a.cfg.ReportInterval = c.interval
+		asks := func(e effect.Event) (n int) {
+			for _, do := range a.Step(time.Now(), e).Do {
+				if _, ok := do.(effect.Pull); ok {
+					n++
+				}
+			}
+			return n
+		}
+		if n := asks(effect.Registered{Releases: c.releases, Versions: neutron.Versions{}}); n == 0 != c.waits {
+			t.Errorf("%s: %d questions at once", name, n)
+		}
+		for range c.failed {
+			if n := asks(effect.StateReported{Err: errors.New("no")}); n == 0 {
+				t.Errorf("%s: no questions after a report that failed", name)
+			}
+		}
+		if c.interval == 0 {
+			continue
+		}
+		if n := asks(effect.StateReported{Status: "new"}); n == 0 == (c.waits && c.failed == 0) {
+			t.Errorf("%s: %d questions after the report", name, n)
+		}
+		if again := !a.resyncing.at.IsZero(); again != c.again {
+			t.Errorf("%s: asks again %v", name, again)
+		}
+	}
+}
+
 // TestAskingForTheDatabase: while it is away, or a report takes long, one question at a time.
 func TestAskingForTheDatabase(t *testing.T) {
 	a, _, log := logged(t, 0)
