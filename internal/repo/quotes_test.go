@@ -52,36 +52,3 @@ func TestDocsQuoteTheCode(t *testing.T) {
 		t.Error("no document quotes a file")
 	}
 }
-
-// logged is the first cell of a row of the tables of log messages.
-var logged = regexp.MustCompile("(?m)^\\| (`[^|]*`) \\| (?:DEBUG|INFO|WARNING|ERROR) ")
-
-// TestLogMessagesAreLogged holds that every message of docs/reference/log-messages.md is in the code.
-func TestLogMessagesAreLogged(t *testing.T) {
-	text, err := os.ReadFile("../../docs/reference/log-messages.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	files, _ := tracked(t)
-	var code strings.Builder
-	for _, name := range files {
-		if strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go") {
-			source, err := os.ReadFile(filepath.Join("../..", name)) //nolint:gosec // of the source
-			if err != nil {
-				t.Fatal(err)
-			}
-			code.Write(source)
-		}
-	}
-	rows := logged.FindAllStringSubmatch(string(text), -1)
-	if len(rows) == 0 {
-		t.Error("no message is documented")
-	}
-	for _, row := range rows {
-		for _, m := range codeSpan.FindAllStringSubmatch(row[1], -1) {
-			if begin, more := strings.CutSuffix(m[1], "…"); !strings.Contains(code.String(), `"`+begin) || !more && !strings.Contains(code.String(), `"`+begin+`"`) {
-				t.Errorf("nothing logs %q", m[1])
-			}
-		}
-	}
-}
