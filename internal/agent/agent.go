@@ -150,9 +150,10 @@ func New(cfg Config, sw Switch, open func(onEvent func(messaging.Event)) (Broker
 		ConntrackLimit: cfg.ConntrackLimit, Limits: cfg.Limits != nil, Snapshot: cfg.Snapshot != "", Progress: cfg.Progress != nil,
 		Rules: cfg.RulesConfig, Version: cfg.Version, Seed: rand.Uint64(), Log: a.log, Recorder: a.recorder, Probe: probe,
 	}
-	saved, now := recall(cfg.Snapshot, cfg.Memory, a.log), time.Now()
-	begin(cfg.Tape, tape.HeaderOf(&decisions, saved, now), cfg.ExtensionsMade)
-	a.core = core.New(decisions, saved, now)
+	saved := recall(cfg.Snapshot, cfg.Memory, a.log)
+	a.turns.start = time.Now()
+	begin(cfg.Tape, tape.HeaderOf(&decisions, saved, a.turns.start), cfg.ExtensionsMade)
+	a.core = core.New(decisions, saved, a.turns.start)
 	return a, nil
 }
 
@@ -253,7 +254,7 @@ func (a *Agent) received() []effect.Event {
 
 // step has the core decide, and begins what it decides on.
 func (a *Agent) step(ctx context.Context, wake *alarm, events ...effect.Event) {
-	now := time.Now()
+	now := a.turns.now()
 	out := a.core.Step(now, events...)
 	if a.cfg.Tape != nil { // before effects are carried out: a round notes in itself what became of it
 		a.cfg.Tape.Put(tape.Stepped(now, events, out))
@@ -283,10 +284,22 @@ func (w *alarm) set(at time.Time) {
 	w.timer.Reset(max(time.Until(at), 0))
 }
 
-// turns counts the turns of the loop.
+// turns counts the turns of the loop, and has their time.
 type turns struct {
+	start         time.Time // of the agent
 	n             uint64
 	busy, longest time.Duration
+}
+
+// now is the time of a decision: that of the start and what has passed since, as the tape has it. The length of pauses depends on the nanosecond, and
+// time.Now reads the two clocks one after the other, so that their differences are not the same. A wall clock that was set is followed.
+func (t *turns) now() time.Time {
+	now := time.Now()
+	told := t.start.Add(now.Sub(t.start))
+	if now.Round(0).Sub(told.Round(0)).Abs() > time.Second {
+		return now
+	}
+	return told
 }
 
 func (t *turns) took(d time.Duration) {
@@ -320,8 +333,8 @@ func (a *Agent) Why(bridge string, k openflow.Key) (owner world.Object, reason s
 
 // takePushes takes waiting messages, but not for longer than pushSlice.
 func (a *Agent) takePushes() {
-	now := time.Now()
-	for until := now.Add(pushSlice); now.Before(until); now = time.Now() {
+	now := a.turns.now()
+	for until := now.Add(pushSlice); now.Before(until); now = a.turns.now() {
 		m := a.pushes.next()
 		if m == nil {
 			break

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/tape"
@@ -117,4 +118,14 @@ func firstDifference(a, b string) string {
 		}
 	}
 	return fmt.Sprintf("%d lines, and %d", len(x), len(y))
+}
+
+// TestTimeOfDecisions: a replay, which knows the start and what has passed since, decides at the same nanosecond.
+func TestTimeOfDecisions(t *testing.T) {
+	of := turns{start: time.Now()}
+	for range 10_000 {
+		if now := of.now(); of.start.Round(0).Add(now.Sub(of.start)).UnixNano() != now.UnixNano() {
+			t.Fatalf("%v after %v is not %v", now.Sub(of.start), of.start, now)
+		}
+	}
 }

@@ -27,6 +27,7 @@ func TestReadHosts(t *testing.T) {
 		{"inventory", inventory, "", []string{"lone", "hv08.example", "hv09.example", "hv10.example", "hv1", "net1"}},
 		{"group", inventory, "compute", []string{"hv08.example", "hv09.example", "hv10.example", "hv1"}},
 		{"agents", `[{"ID":"1","Binary":"neutron-openvswitch-agent","Host":"hv1"},{"Binary":"neutron-dhcp-agent","Host":"net1"}]`, "", []string{"hv1"}},
+		{"agents as the client prints them", "[\n  {\n    \"Host\": \"hv1\",\n    \"Binary\": \"neutron-openvswitch-agent\"\n  }\n]\n", "", []string{"hv1"}},
 	} {
 		got, err := ReadHosts([]byte(c.text), c.group)
 		if diff := cmp.Diff(c.want, got); diff != "" || err != nil {

@@ -19,7 +19,7 @@ func ReadHosts(data []byte, group string) ([]string, error) {
 	var hosts []string
 	var err error
 	switch text := bytes.TrimSpace(data); {
-	case bytes.HasPrefix(text, []byte("[{")) || bytes.Equal(text, []byte("[]")):
+	case bytes.HasPrefix(text, []byte("[")) && json.Valid(text):
 		hosts, err = fromAgents(text)
 	default:
 		hosts, err = fromLines(string(data), group)

@@ -70,11 +70,14 @@ func (s State) restoreRules(family int, text string) error {
 	return nil
 }
 
+// builtin are the chains of the kernel. iptables makes them when somebody writes into them first; until then nftables shows none.
+var builtin = []string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
+
 func (s State) restoreLine(table map[string][]string, line string) error {
 	command, rest, _ := strings.Cut(line, " ")
 	chain, rest, _ := strings.Cut(rest, " ")
 	rules, ok := table[chain]
-	if !ok {
+	if !ok && !slices.Contains(builtin, chain) {
 		return fmt.Errorf("no chain %s", chain)
 	}
 	at, err := strconv.Atoi(strings.SplitN(rest, " ", 2)[0])
