@@ -191,6 +191,35 @@ func TestDashboardAndAlerts(t *testing.T) {
 	}
 }
 
+// Each alert leads to its section of the page that says what to do.
+func TestAlertsHaveRunbooks(t *testing.T) {
+	read := func(path string) string {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	const page = "docs/how-to/answer-an-alert.md"
+	var sections, alerts []string
+	for _, m := range regexp.MustCompile(`(?m)^## (\w+)$`).FindAllStringSubmatch(read("../../"+page), -1) {
+		sections = append(sections, m[1])
+	}
+	for rule := range strings.SplitSeq(read(alertsPath), "- alert: ") {
+		name, rest, _ := strings.Cut(rule, "\n")
+		if !strings.HasPrefix(name, "Patchbay") {
+			continue
+		}
+		alerts = append(alerts, name)
+		if link := `runbook_url: "https://github.com/patchbay-sdn/patchbay/blob/main/` + page + "#" + strings.ToLower(name) + `"`; !strings.Contains(rest, link) {
+			t.Errorf("%s has no %s", name, link)
+		}
+	}
+	if len(alerts) < 10 || !slices.Equal(alerts, sections) {
+		t.Errorf("%s has sections for %q, want %q", page, sections, alerts)
+	}
+}
+
 // alertsPath is where the alerts are.
 const alertsPath = "../../deploy/monitoring/alerts.yaml"
 
