@@ -79,7 +79,7 @@ func (x *onCall) replays(t *testing.T, q question) {
 	t.Helper()
 	e := x.away
 	x.wait(onDisk)
-	e.bundle = fmt.Sprintf("fault%d.tar.gz", len(x.questions))
+	e.bundle = fmt.Sprintf("fault%d.tar.gz", len(x.read))
 	path := filepath.Join(e.dir, e.bundle)
 	if out, status := x.patchbay(1, "support-bundle", path); status > 1 {
 		t.Fatalf("support-bundle: status %d\n%s", status, out)

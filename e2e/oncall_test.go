@@ -7,102 +7,94 @@ package e2e
 import (
 	"fmt"
 	"os"
-	"regexp"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
 
 	"github.com/patchbay-sdn/patchbay/lab"
+	"github.com/patchbay-sdn/patchbay/tools/howto/page"
 )
 
-// TestOnCall asks the questions of somebody who is on call, each with one command, on a host where something is wrong. The
-// same table is in docs/how-to/on-call.md, and the test holds them together. Each fault is handed over as a bundle too, and replayed elsewhere: the
-// same decisions, byte for byte.
+// TestOnCall asks the questions of somebody who is on call, on a host where something is wrong. Questions, commands and answers are those of the table
+// in docs/how-to/on-call.md; the faults are made here. Each fault is handed over as a bundle too, and replayed elsewhere: the same decisions, byte for
+// byte.
 func TestOnCall(t *testing.T) {
 	x := newOnCall(t)
 	x.away = newElsewhere(t)
 	x.login()
 	defer x.print("command", "answer")
-	a, b, c := x.vms["a"], x.vms["b"], x.vms["c"]
+	defer x.followed(time.Now())
+	a, b := x.vms["a"], x.vms["b"]
 	ofport := func(vm *lab.VM) string { return x.vsctl(1, "get", "Interface", vm.Tap, "ofport") }
 	tunnel := x.tunnelTo(x.l.Host(2).LocalIP())
 	nothing := func() {}
 	d := x.portFor("d") // while the server can still make it
+	x.names = append(x.names, "tap5e09c1d4-27", "tap"+d.ID[:11], "in_port=3", "in_port="+ofport(a))
 
 	x.asked(question{
-		ask: "Is this host as the server wants it, and if not, why?", args: []string{"status"}, status: 1,
+		ask: "Is this host as the server wants it, and if not, why?", status: 1,
 		seed: func() { x.ctl("stop_app") }, heal: nothing,
-		answer: "- the broker cannot be reached",
 	})
 	x.asked(question{
-		ask: "What does this port wait for?", args: []string{"explain", "tapPORT"}, // before the server has told its name
+		ask:  "What does this port wait for?",
 		seed: func() { x.plugBare(d) }, heal: func() { x.ctl("start_app") },
-		rename: func(s string) string { return strings.ReplaceAll(s, "tapPORT", "tap"+d.ID[:11]) },
-		answer: "It waits for its details from the server.",
 	})
 	x.asked(question{
-		ask: "It took long to come up: where did the time go?", args: []string{"port", "d"},
+		ask:  "It took long to come up: where did the time go?",
 		seed: nothing, heal: func() { x.unplugBare(d) },
-		answer: "details pulled from the server", matches: regexp.MustCompile(`details pulled from the server +\+\d+(\.\d+)? s`),
 	})
 	x.asked(question{
-		ask: "Why is this port DOWN?", args: []string{"explain", "b"},
-		seed:   func() { x.update(b, attributes{"admin_state_up": false}) },
-		heal:   func() { x.update(b, attributes{"admin_state_up": true}) },
-		answer: "is down: admin down.",
+		ask:  "Why is this port DOWN?",
+		seed: func() { x.update(b, attributes{"admin_state_up": false}) },
+		heal: func() { x.update(b, attributes{"admin_state_up": true}) },
 	})
 	x.asked(question{
-		ask: "Which ports of this host do not work, and why?", args: []string{"ports", "--state", "dead"},
-		seed:   func() { x.update(b, attributes{"binding:host_id": "hv2"}) },
-		heal:   func() { x.update(b, attributes{"binding:host_id": "hv1"}) },
-		answer: "bound to host hv2, not to this one",
+		ask:  "Which ports of this host do not work, and why?",
+		seed: func() { x.update(b, attributes{"binding:host_id": "hv2"}) },
+		heal: func() { x.update(b, attributes{"binding:host_id": "hv1"}) },
 	})
 	x.asked(question{
-		ask: "Which interface could the switch not make?", args: []string{"ports", "--state", "failed"},
+		ask: "Which interface could the switch not make?",
 		seed: func() {
 			x.l.Host(1).Switch().Vsctl(x.ctx, "--no-wait", "add-port", "br-int", "tapnowhere", "--", "set", "Interface", "tapnowhere", //nolint:errcheck // it says that it failed
 				"external_ids:iface-id=0f0f0f0f-0000-4000-8000-000000000000", `external_ids:attached-mac="fa:16:3e:00:00:01"`)
 		},
-		heal:   func() { x.vsctl(1, "del-port", "br-int", "tapnowhere") },
-		answer: "tapnowhere",
+		heal: func() { x.vsctl(1, "del-port", "br-int", "tapnowhere") },
 	})
 	x.asked(question{
-		ask: "Can a reach b with ssh, and if not, what is missing?", args: []string{"trace", "a", "b", "tcp", "--dport", "22"}, status: 1,
+		ask: "Can a reach b with ssh, and if not, what is missing?", status: 1,
 		seed: func() { x.update(b, attributes{"security_groups": []string{x.closed}}) }, heal: nothing,
-		answer: "dropped: no ingress rule of group closed allows tcp/22 from " + a.IPs[0],
 	})
 	x.asked(question{
-		ask: "What does this group allow, and which ports here have it?", args: []string{"group", "closed"},
+		ask:  "What does this group allow, and which ports here have it?",
 		seed: nothing, heal: func() { x.update(b, attributes{"security_groups": []string{x.open}}) },
-		answer: "ports here: " + b.PortID,
 	})
 	x.asked(question{
-		ask: "Do large packets get through?", args: []string{"trace", "a", "b", "--size", "1400"}, status: 1,
-		seed:   func() { x.host(1, "ip", "link", "set", "dev", b.Tap, "mtu", "1000") },
-		heal:   func() { x.host(1, "ip", "link", "set", "dev", b.Tap, "mtu", "1400") },
-		answer: "dropped: a packet of 1400 bytes does not fit through " + b.Tap + ", whose MTU is 1000",
+		ask: "Do large packets get through?", status: 1,
+		seed: func() { x.host(1, "ip", "link", "set", "dev", b.Tap, "mtu", "1000") },
+		heal: func() { x.host(1, "ip", "link", "set", "dev", b.Tap, "mtu", "1400") },
 	})
 	x.asked(question{
-		ask: "Why is there this flow?", args: []string{"explain", "table=60,priority=100,in_port=" + ofport(a)},
+		ask:  "Why is there this flow?",
 		seed: nothing, heal: nothing,
-		answer: "for port a, because: packets from the port.",
 	})
 	x.asked(question{
-		ask: "Has somebody else put flows on our bridge?", args: []string{"flows", "br-int", "--owner", "--text", "foreign"},
+		ask: "Has somebody else put flows on our bridge?",
 		seed: func() {
 			x.ofctl(1, "add-flow", "br-int", "cookie=0,table=0,priority=100,in_port="+ofport(a)+",actions=drop")
 		},
-		heal:   func() { x.ofctl(1, "--strict", "del-flows", "br-int", "table=0,priority=100,in_port="+ofport(a)) },
-		answer: "br-int: 1 flow: 1 foreign",
+		heal: func() { x.ofctl(1, "--strict", "del-flows", "br-int", "table=0,priority=100,in_port="+ofport(a)) },
 	})
 	x.asked(question{
-		ask: "Does somebody tamper with our flows?", args: []string{"events", "--about", "another program"},
+		ask:  "Does somebody tamper with our flows?",
 		seed: func() { x.ofctl(1, "--strict", "del-flows", "br-int", "table=60,priority=100,in_port="+ofport(b)) }, heal: nothing,
-		answer: "repairing a flow changed by another program",
 	})
 	x.asked(question{
-		ask: "Is a tunnel broken?", args: []string{"tunnels"},
+		ask: "Is a tunnel broken?",
 		seed: func() {
 			// Somebody else has taken the tunnel's place.
 			x.freeze(1)
@@ -111,48 +103,40 @@ func TestOnCall(t *testing.T) {
 				"options:remote_ip="+x.l.Host(2).LocalIP(), "options:local_ip="+x.l.Host(1).LocalIP())
 			x.thaw(1)
 		},
-		heal:   func() { x.vsctl(1, "del-port", "br-under", "theirs") },
-		answer: "failed",
+		heal: func() { x.vsctl(1, "del-port", "br-under", "theirs") },
 	})
 	x.asked(question{
-		ask: "The agent hangs. Is the port on the right VLAN?", args: []string{"explain", a.PortID},
+		ask:  "The agent hangs. Is the port on the right VLAN?",
 		seed: func() { x.freeze(1); x.vsctl(1, "set", "Port", a.Tap, "tag=7") },
 		heal: func() {
 			x.thaw(1)
 			x.eventually(wired, func() bool { return x.vsctl(1, "get", "Port", a.Tap, "tag") != "7" })
 		},
-		answer: "It is on VLAN 7, but its network", silent: true,
+		silent: true,
 	})
 	x.asked(question{
-		ask: "The agent is dead. Does traffic to the other host still pass?", args: []string{"trace", a.PortID, c.IPs[0]},
+		ask:    "The agent is dead. Does traffic to the other host still pass?",
 		seed:   func() { x.killAgent(1) },
 		heal:   func() { x.startAgent(1) },
-		answer: "leaves: to " + x.l.Host(2).LocalIP() + " over vxlan", silent: true, previous: true,
+		silent: true, previous: true,
 	})
 	x.asked(question{
-		ask: "What happened to this port, and when?", args: []string{"events", "--about", b.PortID},
+		ask:  "What happened to this port, and when?",
 		seed: func() { x.update(b, attributes{"admin_state_up": false}) }, heal: func() { x.update(b, attributes{"admin_state_up": true}) },
-		answer: "port is down",
 	})
 	x.asked(question{
-		ask: "Is ovs-vswitchd alive?", args: []string{"status"}, status: 1,
-		seed:   x.killSwitch,
-		heal:   x.startSwitch,
-		answer: "bridge br-int cannot be programmed",
+		ask: "Is ovs-vswitchd alive?", status: 1,
+		seed: x.killSwitch,
+		heal: x.startSwitch,
 	})
 	x.away.otherwise(t)
-	x.documented()
 }
 
-// question is one that somebody on call asks.
+// question is one that somebody on call asks. The command that answers it, and the answer, are in the page.
 type question struct {
 	ask        string
 	seed, heal func()
-	args       []string
-	rename     func(string) string
 	status     int
-	answer     string
-	matches    *regexp.Regexp
 	// silent: the agent gives no answer before it is healed; previous: the fault is that of the agent before.
 	silent, previous bool
 }
@@ -162,6 +146,12 @@ func (x *onCall) asked(q question) {
 		outer := x.t
 		x.t = t
 		defer func() { x.t = outer }()
+		row := x.told(questions, q.ask)
+		commands := page.Quoted(row[2])
+		if len(row) != 4 || len(commands) != 1 || len(page.Quoted(row[3])) == 0 {
+			t.Fatalf("%s: no command and answer for %q: %q", onCallPage, q.ask, row)
+		}
+		args := words(x.here(commands[0]))[1:]
 		q.seed()
 		if q.silent {
 			defer x.replays(t, q)
@@ -170,47 +160,73 @@ func (x *onCall) asked(q question) {
 		if !q.silent {
 			defer x.replays(t, q)
 		}
-		args := q.args
-		if q.rename != nil {
-			args = strings.Fields(q.rename(strings.Join(args, " ")))
+		out := ""
+		for _, answer := range page.Quoted(row[3]) {
+			out = x.says(args, q.status, x.here(answer))
 		}
-		out := x.says(args, q.status, q.answer)
-		if q.matches != nil && !x.eventually(wired, func() bool {
-			out, _ = x.patchbay(1, args...)
-			return q.matches.MatchString(out)
-		}) {
-			t.Errorf("nothing matches %s in\n%s", q.matches, out)
-		}
-		x.questions = append(x.questions, q.ask)
-		for line := range strings.Lines(out) {
-			if strings.Contains(line, q.answer) {
-				x.rows = append(x.rows, [2]string{"patchbay " + strings.Join(q.args, " "), strings.TrimSpace(line)})
-				break
-			}
-		}
+		x.rows = append(x.rows, [2]string{commands[0], firstWith(out, x.here(page.Quoted(row[3])[0]))})
 	})
 }
 
-// documented checks that the questions are those of the table in the documentation, in the same order.
-func (x *onCall) documented() {
-	text, err := os.ReadFile("../docs/how-to/on-call.md")
+// onCallPage has the questions, the commands and the answers, and what a trace says of faults.
+const (
+	onCallPage   = "../docs/how-to/on-call.md"
+	questions    = "Questions at three in the morning"
+	connectivity = "Connectivity"
+)
+
+// told returns the row of the page's table that begins with a text.
+func (x *onCall) told(table, first string) []string {
+	x.t.Helper()
+	text, err := os.ReadFile(onCallPage)
 	if err != nil {
 		x.t.Fatal(err)
 	}
-	_, rest, _ := strings.Cut(string(text), "\n## Questions at three in the morning\n")
-	rest, _, _ = strings.Cut(rest, "\n## ")
-	var told []string
-	for line := range strings.Lines(rest) {
-		if cells := strings.Split(line, "|"); len(cells) > 3 && strings.HasSuffix(strings.TrimSpace(cells[1]), "?") {
-			told = append(told, strings.TrimSpace(cells[1]))
+	rows := page.Table(string(text), table)
+	i := slices.IndexFunc(rows, func(row []string) bool { return row[0] == first })
+	if i < 0 {
+		x.t.Fatalf("%s has no row for %q", onCallPage, first)
+	}
+	x.read = append(x.read, first)
+	if len(x.read) > 1 && (i == 0 || rows[i-1][0] != x.read[len(x.read)-2]) {
+		x.t.Errorf("%s has %q in another place", onCallPage, first)
+	}
+	x.left = len(rows) - i - 1
+	return rows[i]
+}
+
+// followed says how much of the page was done, in the words of tools/howto.
+func (x *onCall) followed(began time.Time) {
+	if x.left > 0 {
+		x.t.Errorf("%s has %d rows more", onCallPage, x.left)
+	}
+	fmt.Printf("\n%s: %d commands in %.1f s, the output of %d compared, 0 not run\n", filepath.Base(onCallPage), len(x.read), time.Since(began).Seconds(), len(x.read))
+}
+
+// here puts the ids and addresses of this lab into a text of the page.
+func (x *onCall) here(text string) string { return strings.NewReplacer(x.names...).Replace(text) }
+
+// words splits a command line: blanks, and single quotes.
+func words(line string) []string {
+	var all []string
+	for i, part := range strings.Split(line, "'") {
+		if i%2 == 1 {
+			all = append(all, part)
+		} else {
+			all = append(all, strings.Fields(part)...)
 		}
 	}
-	if got, want := fmt.Sprintf("%q", told), fmt.Sprintf("%q", x.questions); got != want {
-		x.t.Errorf("docs/how-to/on-call.md has other questions:\n%s\nasked\n%s", got, want)
+	return all
+}
+
+// firstWith is the first line of an output that has a text of the page in it.
+func firstWith(out, text string) string {
+	for line := range strings.Lines(out) {
+		if page.Says(line, text) {
+			return strings.TrimSpace(line)
+		}
 	}
-	if len(told) < 15 {
-		x.t.Errorf("%d questions", len(told))
-	}
+	return ""
 }
 
 // ctl tells the broker.

@@ -118,6 +118,7 @@ func (c *cli) plug() *cobra.Command {
 	cmd.Flags().StringVar(&p.Name, "name", "", "name of the VM and of a new port")
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the port is ACTIVE")
 	cmd.Flags().BoolVar(&open, "open", false, "plug it in without isolation, as Nova does unless isolate_vif is set in [os_vif_ovs]: Patchbay warns of that")
+	cmd.Flags().BoolVar(&p.Hybrid, "hybrid", false, "plug it in through a Linux bridge of its own, as Nova does for firewall_driver = iptables_hybrid")
 	cmd.Flags().IntVar(&count, "count", 0, "plug that many ports as internal interfaces, without VMs, in one transaction")
 	return cmd
 }

@@ -5,6 +5,8 @@
 
 cache=${PATCHBAY_PACKAGE_CACHE:-/var/cache/patchbay-package-test}
 base=$cache/base
+# What the root has beside Debian's minimum. A root with other packages is made anew.
+packages="neutron-openvswitch-agent rpm libcap2-bin iptables ipset kmod openssh-server curl"
 top=
 root=
 init=
@@ -18,7 +20,7 @@ fail() {
 
 # make_base makes the root that all runs share: Debian 12 with the Python agent as Debian packages it, nothing started.
 make_base() {
-	[ -e "$base/.done" ] && return
+	[ "$(cat "$base/.done" 2>/dev/null)" = "$packages" ] && return
 	command -v debootstrap >/dev/null || fail "debootstrap is not installed: apt-get install debootstrap"
 	say "making a Debian in $base (once, some minutes)"
 	mkdir -p "$cache"
@@ -29,10 +31,12 @@ make_base() {
 	chmod 755 "$base/usr/sbin/policy-rc.d"
 	cp /etc/resolv.conf "$base/etc/resolv.conf"
 	mount -t proc proc "$base/proc"
-	DEBIAN_FRONTEND=noninteractive chroot "$base" apt-get install -y --no-install-recommends neutron-openvswitch-agent rpm libcap2-bin >"$cache/apt.log" 2>&1 ||
+	# shellcheck disable=SC2086 # a list
+	DEBIAN_FRONTEND=noninteractive chroot "$base" apt-get install -y --no-install-recommends $packages >"$cache/apt.log" 2>&1 ||
 		{ umount "$base/proc" && fail "apt-get in the new root, see $cache/apt.log"; }
 	umount "$base/proc"
-	touch "$base/.done"
+	chroot "$base" systemctl --quiet disable ssh.service
+	echo "$packages" >"$base/.done"
 }
 
 # open_root mounts a fresh layer over the base; $root is the result.

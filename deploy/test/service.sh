@@ -5,8 +5,11 @@ export PATCHBAY_LAB_DIR=${PATCHBAY_LAB_DIR:-/var/lib/patchbay-lab-package}
 service=neutron-openvswitch-agent.service
 log=/var/log/neutron/neutron-openvswitch-agent.log
 
+background=() # programs beside the host, ended with it
+
 finish() {
 	local status=$?
+	[ ${#background[@]} = 0 ] || kill "${background[@]}" 2>/dev/null || true
 	if [ $status != 0 ] && [ -n "$init" ]; then
 		inside systemctl status --no-pager --full $service | tail -n 20 || true
 		inside tail -n 20 $log || true
@@ -16,8 +19,10 @@ finish() {
 	exit $status
 }
 
-# field EXPRESSION prints a part of the lab's status.
+# field EXPRESSION prints a part of the lab's status, of_vm NAME KEY one of a VM, and host_field NAME KEY one of a host.
 field() { bin/lab status --json | python3 -c "import json, sys; s = json.load(sys.stdin); print($1)"; }
+of_vm() { field "next(v['$2'] for v in s['vms'] if v['name'] == '$1')"; }
+host_field() { field "next(h['$2'] for h in s['hosts'] if h['name'] == '$1')"; }
 property() { inside systemctl show --property="$1" --value $service; }
 # within SECONDS COMMAND... waits for a command to succeed.
 within() {
@@ -36,27 +41,36 @@ runs() { [[ $(program 2>/dev/null) == $1 ]]; }
 listener() { inside ss -Hltnp 'src = 127.0.0.1:6633' | sed 's/.*users://'; }
 apt() { inside sh -c "apt-get -y -o Dpkg::Use-Pty=0 $*" >"$top/apt.log" 2>&1 || { cat "$top/apt.log" && fail "apt-get $*"; }; }
 
+# start_lab COUNT starts a lab, and makes the Patchbay of the packages that of its hosts.
+start_lab() {
+	say "the lab"
+	bin/lab up --hosts "$1" --skip-install >"$top/lab.log" 2>&1 || { cat "$top/lab.log" && fail "lab up"; }
+	export PATCHBAY_BIN=$top/patchbay
+	dpkg-deb --fsys-tarfile "$root"/srv/new/patchbay_*.deb | tar -xO ./usr/bin/patchbay >"$PATCHBAY_BIN" && chmod 755 "$PATCHBAY_BIN"
+}
+
+# host_files HOST ROOT [OPTION...] gives a root the configuration of a host of the lab. Options are those of `bin/lab agent start`, which writes it.
+host_files() {
+	local files=$PATCHBAY_LAB_DIR/hosts/$1/agent to=$2
+	bin/lab agent start "$1" patchbay "${@:3}" >/dev/null && bin/lab agent stop "$1" >/dev/null
+	# As Debian has it: the agent is no root, so its helpers are called with sudo.
+	sed -e '/^state_path/d' -e '/^lock_path/d' "$files/neutron.conf" >"$to/etc/neutron/neutron.conf"
+	sed -e '/^root_helper/d' -e '/^helper_command/d' "$files/ovs.ini" >"$to/etc/neutron/plugins/ml2/openvswitch_agent.ini"
+	printf '[agent]\nroot_helper = sudo /usr/bin/neutron-rootwrap /etc/neutron/rootwrap.conf\n[oslo_concurrency]\nlock_path = /var/lock/neutron\n' >"$to/etc/neutron/agent.conf.d/lab.conf"
+	chroot "$to" chown -R root:neutron /etc/neutron/neutron.conf /etc/neutron/plugins/ml2/openvswitch_agent.ini
+	chmod 640 "$to/etc/neutron/neutron.conf" "$to/etc/neutron/plugins/ml2/openvswitch_agent.ini"
+}
+
 # lab_host [OPTION...] starts a lab of two hosts, with Patchbay on hv2, and boots the root as hv1. Its service is enabled as after
 # Debian's installation, but not started. Options are those of `bin/lab agent start`.
 lab_host() {
-	say "the lab"
-	bin/lab up --hosts 2 --skip-install >"$top/lab.log" 2>&1 || { cat "$top/lab.log" && fail "lab up"; }
-	export PATCHBAY_BIN=$top/patchbay
-	dpkg-deb --fsys-tarfile "$root"/srv/new/patchbay_*.deb | tar -xO ./usr/bin/patchbay >"$PATCHBAY_BIN" && chmod 755 "$PATCHBAY_BIN"
+	start_lab 2
 	bin/lab agent start hv2 patchbay "$@" >/dev/null
-	# Has the configuration of the first host written.
-	bin/lab agent start hv1 patchbay "$@" >/dev/null && bin/lab agent stop hv1 >/dev/null
-	local files=$PATCHBAY_LAB_DIR/hosts/hv1/agent
-	# As Debian has it: the agent is no root, so its helpers are called with sudo.
-	sed -e '/^state_path/d' -e '/^lock_path/d' "$files/neutron.conf" >"$root/etc/neutron/neutron.conf"
-	sed -e '/^root_helper/d' -e '/^helper_command/d' "$files/ovs.ini" >"$root/etc/neutron/plugins/ml2/openvswitch_agent.ini"
-	printf '[agent]\nroot_helper = sudo /usr/bin/neutron-rootwrap /etc/neutron/rootwrap.conf\n[oslo_concurrency]\nlock_path = /var/lock/neutron\n' >"$root/etc/neutron/agent.conf.d/lab.conf"
-	in_root chown -R root:neutron /etc/neutron/neutron.conf /etc/neutron/plugins/ml2/openvswitch_agent.ini
-	in_root chmod 640 /etc/neutron/neutron.conf /etc/neutron/plugins/ml2/openvswitch_agent.ini
+	host_files hv1 "$root" "$@"
 	rm "$root/usr/sbin/policy-rc.d"
 	# The switch is the lab's.
 	in_root systemctl --quiet mask openvswitch-switch.service ovsdb-server.service ovs-vswitchd.service ovs-record-hostname.service
-	power_on "$(field 's["hosts"][0]["netns"]')" "$PATCHBAY_LAB_DIR/hosts/hv1/ovs"
+	power_on "$(host_field hv1 netns)" "$PATCHBAY_LAB_DIR/hosts/hv1/ovs"
 	inside systemctl --quiet enable $service
 }
 
@@ -65,7 +79,7 @@ two_vms() {
 	local near=${1:-a} far=${2:-b}
 	bin/lab vm plug hv1 --name "$near" --wait "${@:3}" >/dev/null
 	bin/lab vm plug hv2 --name "$far" --wait "${@:3}" >/dev/null
-	vm_netns=$(field "next(v['netns'] for v in s['vms'] if v['name'] == '$near')")
+	vm_netns=$(of_vm "$near" netns)
 	peer=$(field "next(v['ips'][0] for v in s['vms'] if v['name'] == '$far')")
 	within 30 ip netns exec "$vm_netns" ping -n -c 1 -W 1 "$peer" >/dev/null
 }
@@ -76,6 +90,7 @@ lossless() {
 	shift
 	ip netns exec "$vm_netns" ping -n -i 0.01 "$peer" >"$top/ping" 2>&1 &
 	pinger=$!
+	background+=("$pinger")
 	sleep 1
 	"$@"
 	sleep 2

@@ -24,6 +24,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/patchbay-sdn/patchbay/tools/howto/page"
 )
 
 func main() {
@@ -34,11 +36,11 @@ func main() {
 	if flag.NArg() > 0 {
 		err = nil
 	}
-	for _, page := range flag.Args() {
+	for _, path := range flag.Args() {
 		if *list {
-			err = errors.Join(err, listPage(os.Stdout, page))
+			err = errors.Join(err, listPage(os.Stdout, path))
 		} else {
-			err = errors.Join(err, follow(os.Stdout, page, *timeout))
+			err = errors.Join(err, follow(os.Stdout, path, *timeout))
 		}
 	}
 	if err != nil {
@@ -47,38 +49,38 @@ func main() {
 	}
 }
 
-func read(page string) ([]step, error) {
-	text, err := os.ReadFile(page) //nolint:gosec // the caller's page
+func read(path string) ([]page.Step, error) {
+	text, err := os.ReadFile(path) //nolint:gosec // the caller's page
 	if err != nil {
 		return nil, err
 	}
-	all, err := steps(string(text))
+	all, err := page.Steps(string(text))
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", page, err)
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return all, nil
 }
 
-func listPage(out io.Writer, page string) error {
-	all, err := read(page)
+func listPage(out io.Writer, path string) error {
+	all, err := read(path)
 	if err != nil {
 		return err
 	}
 	run := 0
 	for _, s := range all {
-		if s.notRun == "" {
+		if s.NotRun == "" {
 			run++
 		} else {
-			fmt.Fprintf(out, "%s:%d: not run: %s (%s)\n", page, s.line, s.command, s.notRun)
+			fmt.Fprintf(out, "%s:%d: not run: %s (%s)\n", path, s.Line, s.Command, s.NotRun)
 		}
 	}
-	fmt.Fprintf(out, "%s: %d commands run, %d not run\n", page, run, len(all)-run)
+	fmt.Fprintf(out, "%s: %d commands run, %d not run\n", path, run, len(all)-run)
 	return nil
 }
 
 // follow runs a page, and says how long each command took.
-func follow(out io.Writer, page string, timeout time.Duration) error {
-	all, err := read(page)
+func follow(out io.Writer, path string, timeout time.Duration) error {
+	all, err := read(path)
 	if err != nil {
 		return err
 	}
@@ -90,31 +92,31 @@ func follow(out io.Writer, page string, timeout time.Duration) error {
 	begin := time.Now()
 	ran, compared := 0, 0
 	for _, s := range all {
-		if s.notRun != "" {
-			fmt.Fprintf(out, "   not run  %s  (%s)\n", s.command, s.notRun)
+		if s.NotRun != "" {
+			fmt.Fprintf(out, "   not run  %s  (%s)\n", s.Command, s.NotRun)
 			continue
 		}
 		started := time.Now()
-		got, status, err := sh.run(s.command, timeout)
+		got, status, err := sh.run(s.Command, timeout)
 		if err != nil {
-			return fmt.Errorf("%s:%d: %s: %w\n%s", page, s.line, s.command, err, strings.Join(got, "\n"))
+			return fmt.Errorf("%s:%d: %s: %w\n%s", path, s.Line, s.Command, err, strings.Join(got, "\n"))
 		}
-		fmt.Fprintf(out, "%8.1f s  %s\n", time.Since(started).Seconds(), s.command)
-		if status != s.status {
-			return fmt.Errorf("%s:%d: %s: ended with %d, not with %d\n%s", page, s.line, s.command, status, s.status, strings.Join(got, "\n"))
+		fmt.Fprintf(out, "%8.1f s  %s\n", time.Since(started).Seconds(), s.Command)
+		if status != s.Status {
+			return fmt.Errorf("%s:%d: %s: ended with %d, not with %d\n%s", path, s.Line, s.Command, status, s.Status, strings.Join(got, "\n"))
 		}
-		if len(s.want) > 0 {
-			if line, ok := mismatch(s.want, got); !ok {
-				return fmt.Errorf("%s:%d: %s: page and output differ at\n%s\nthe output is\n%s", page, s.line, s.command, line, strings.Join(got, "\n"))
+		if len(s.Want) > 0 {
+			if line, ok := page.Mismatch(s.Want, got); !ok {
+				return fmt.Errorf("%s:%d: %s: page and output differ at\n%s\nthe output is\n%s", path, s.Line, s.Command, line, strings.Join(got, "\n"))
 			}
 			compared++
 		}
 		ran++
 	}
 	if ran == 0 {
-		return fmt.Errorf("%s has no command to run", page)
+		return fmt.Errorf("%s has no command to run", path)
 	}
-	fmt.Fprintf(out, "%s: %d commands in %.1f s, the output of %d compared, %d not run\n", filepath.Base(page), ran, time.Since(begin).Seconds(), compared, len(all)-ran)
+	fmt.Fprintf(out, "%s: %d commands in %.1f s, the output of %d compared, %d not run\n", filepath.Base(path), ran, time.Since(begin).Seconds(), compared, len(all)-ran)
 	return nil
 }
 

@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -98,6 +99,17 @@ func operator() []item {
 			claims: []claim{{text: text, wanted: wanted, show: show}}, figures: figures,
 		}
 	}
+	howTo := func(name, about, pages string) item {
+		it := deploy(name, true, "pages of docs "+about+", followed to the letter on fresh hosts of the lab by a program that reads the page, VMs pinging meanwhile",
+			"{pages} pages, {commands} commands, {seconds} s; {lost} of {pings} pings lost", "all, 0 lost",
+			figure{name: "pages", pattern: `(\d+) pages followed to the letter`, want: "= " + strconv.Itoa(len(strings.Fields(pages)))},
+			figure{name: "commands", pattern: `\.md: (\d+) commands in `, take: sum, want: ">= 10"},
+			figure{name: "seconds", pattern: `\.md: \d+ commands in ([\d.]+) s`, take: sum},
+			figure{name: "pings", pattern: `: (\d+) pings, \d+ lost`, take: sum, want: ">= 1000"},
+			figure{name: "lost", pattern: `: \d+ pings, (\d+) lost`, take: sum, want: "= 0"})
+		it.command = "make --no-print-directory how-to PAGES='" + pages + "'"
+		return it
+	}
 	said := figure{name: "steps", pattern: `^=+ |^--- |passed$`, take: count, want: ">= 1"}
 	return append([]item{
 		sim("explain", "explain-faults", "ten connectivity faults: `trace` and `explain` name the cause, and real packets agree", "{tests} tests", "all pass", tests),
@@ -142,12 +154,9 @@ func operator() []item {
 			figure{name: "upgraded", pattern: `upgrade: (\d+) changes of \d+ flows`},
 			figure{name: "restarted", pattern: `restart: (\d+) changes of \d+ flows`, want: "= 0"},
 			figure{name: "back", pattern: `roll back: (\d+) changes of \d+ flows`}),
-		deploy("how-to", true, "pages of docs/how-to, followed to the letter on fresh hosts of the lab by a program that reads the page, VMs pinging meanwhile", "{pages} pages, {commands} commands, {seconds} s; {lost} of {pings} pings lost", "all, 0 lost",
-			figure{name: "pages", pattern: `(\d+) pages followed to the letter`, want: ">= 2"},
-			figure{name: "commands", pattern: `\.md: (\d+) commands in `, take: sum, want: ">= 10"},
-			figure{name: "seconds", pattern: `\.md: \d+ commands in ([\d.]+) s`, take: sum},
-			figure{name: "pings", pattern: `: (\d+) pings, \d+ lost`, take: sum, want: ">= 1000"},
-			figure{name: "lost", pattern: `: \d+ pings, (\d+) lost`, take: sum, want: "= 0"}),
+		howTo("how-to", "about moving hosts", "install replace-the-python-agent filter-hybrid-ports switch-a-fleet"),
+		howTo("how-to-on-call", "about finding out", "on-call follow-a-packet capture-packets monitor draw-the-map replay-a-fault"),
+		howTo("how-to-lab", "about services for guests, and the lab", "answer-dhcp serve-metadata forward-dns run-the-lab first-cloud"),
 	}, toolItems(section)...)
 }
 

@@ -43,6 +43,25 @@ func TestRecipesCanBeRead(t *testing.T) {
 	}
 }
 
+// TestEveryHowToIsFollowed: the pages of the items are those of `make how-to`.
+func TestEveryHowToIsFollowed(t *testing.T) {
+	script, err := os.ReadFile("../../deploy/test/how-to")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, list, _ := strings.Cut(string(script), "pages=(")
+	list, _, _ = strings.Cut(list, ")")
+	var pages []string
+	for _, it := range allItems() {
+		if _, of, ok := strings.Cut(it.command, "how-to PAGES='"); ok {
+			pages = append(pages, strings.Fields(strings.TrimSuffix(of, "'"))...)
+		}
+	}
+	if want := strings.Fields(list); len(want) < 10 || !slices.Equal(pages, want) {
+		t.Errorf("items follow %q, make how-to %q", pages, want)
+	}
+}
+
 func TestItemsAreWhole(t *testing.T) {
 	seen := map[string]bool{}
 	for _, it := range allItems() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+// Package page reads a page of docs as a script: its commands, what it shows of their output, and its tables.
+package page
 
 import (
 	"fmt"
@@ -9,13 +10,13 @@ import (
 	"strings"
 )
 
-// step is a command of a page.
-type step struct {
-	line    int // of the page
-	command string
-	want    []string // what the page shows below the command; none if it shows nothing
-	status  int      // that the command ends with
-	notRun  string   // why it is shown only
+// Step is a command of a page.
+type Step struct {
+	Line    int // of the page
+	Command string
+	Want    []string // what the page shows below the command; none if it shows nothing
+	Status  int      // that the command ends with
+	NotRun  string   // why it is shown only
 }
 
 var (
@@ -24,13 +25,13 @@ var (
 	hereText = regexp.MustCompile(`<<'?(\w+)'?`)
 )
 
-// steps returns the commands in the console blocks of a page, in order. A line that begins with "# " or "$ " is a command, and goes on in the next
+// Steps returns the commands in the console blocks of a page, in order. A line that begins with "# " or "$ " is a command, and goes on in the next
 // line after a backslash, or up to the end of a text (<<EOF). What follows is its output.
 //
 // A comment before a block is about its commands: "not run: REASON" and "recorded by COMMAND" for those that are shown only, "status N" for the last
 // one, which does not end with 0.
-func steps(page string) ([]step, error) {
-	var all []step
+func Steps(page string) ([]Step, error) {
+	var all []Step
 	var block *block
 	note := ""
 	for i, line := range strings.Split(page, "\n") {
@@ -66,7 +67,7 @@ func steps(page string) ([]step, error) {
 type block struct {
 	indent, note string
 	console      bool
-	found        []step
+	found        []Step
 	open         bool   // the last command goes on
 	until        string // with this line, if it is a text for the command
 }
@@ -84,15 +85,15 @@ func (b *block) add(number int, line string) error {
 	last := len(b.found) - 1
 	switch {
 	case b.until != "":
-		b.found[last].command += "\n" + line
+		b.found[last].Command += "\n" + line
 		if line == b.until {
 			b.until = ""
 		}
 	case b.open:
-		b.found[last].command += "\n" + line
+		b.found[last].Command += "\n" + line
 		b.open = strings.HasSuffix(line, `\`)
 	case root || user:
-		b.found = append(b.found, step{line: number, command: command})
+		b.found = append(b.found, Step{Line: number, Command: command})
 		b.open = strings.HasSuffix(command, `\`)
 		if m := hereText.FindStringSubmatch(command); m != nil {
 			b.until = m[1]
@@ -100,12 +101,12 @@ func (b *block) add(number int, line string) error {
 	case last < 0:
 		return fmt.Errorf("a console block begins with a command, after # or $: %q", line)
 	default:
-		b.found[last].want = append(b.found[last].want, line)
+		b.found[last].Want = append(b.found[last].Want, line)
 	}
 	return nil
 }
 
-func (b *block) end() ([]step, error) {
+func (b *block) end() ([]Step, error) {
 	if b.open || b.until != "" {
 		return nil, fmt.Errorf("the last command of the block does not end")
 	}
@@ -116,14 +117,14 @@ func (b *block) end() ([]step, error) {
 	switch {
 	case strings.HasPrefix(b.note, "not run: "), strings.HasPrefix(b.note, "recorded by "):
 		for i := range b.found {
-			b.found[i].notRun = strings.TrimPrefix(b.note, "not run: ")
+			b.found[i].NotRun = strings.TrimPrefix(b.note, "not run: ")
 		}
 	case key == "status":
 		n, err := strconv.Atoi(value)
 		if err != nil {
 			return nil, fmt.Errorf("<!-- %s -->: no number", b.note)
 		}
-		b.found[len(b.found)-1].status = n
+		b.found[len(b.found)-1].Status = n
 	}
 	return b.found, nil
 }
@@ -146,22 +147,32 @@ func normal(line string) string {
 	return strings.TrimSpace(blanks.ReplaceAllString(line, " "))
 }
 
-// mismatch returns the first line of a page that the output of a command does not have, or that has no place in the output. In the page "…" stands
+// pattern is what a text of a page matches, in which "…" stands for any text.
+func pattern(text string) string {
+	parts := strings.Split(text, "…")
+	for i := range parts {
+		parts[i] = regexp.QuoteMeta(parts[i])
+	}
+	return strings.Join(parts, `.*`)
+}
+
+// Says returns whether a line of an output has a text of the page in it, ids and numbers included. "…" stands for any text.
+func Says(output, text string) bool {
+	p := regexp.MustCompile(pattern(blanks.ReplaceAllString(text, " ")))
+	return p.MatchString(blanks.ReplaceAllString(output, " "))
+}
+
+// Mismatch returns the first line of a page that the output of a command does not have, or that has no place in the output. In the page "…" stands
 // for any text, and alone in a line for any lines.
-func mismatch(want, got []string) (line string, ok bool) {
+func Mismatch(want, got []string) (line string, ok bool) {
 	for len(want) > 0 && strings.TrimSpace(want[len(want)-1]) == "" {
 		want = want[:len(want)-1]
 	}
 	patterns := make([]*regexp.Regexp, len(want))
 	for i, w := range want {
-		if normal(w) == "…" {
-			continue
+		if normal(w) != "…" {
+			patterns[i] = regexp.MustCompile(`^` + pattern(normal(w)) + `$`)
 		}
-		parts := strings.Split(normal(w), "…")
-		for j := range parts {
-			parts[j] = regexp.QuoteMeta(parts[j])
-		}
-		patterns[i] = regexp.MustCompile(`^` + strings.Join(parts, `.*`) + `$`)
 	}
 	at, skipping := 0, false
 	for i, p := range patterns {
@@ -181,4 +192,34 @@ func mismatch(want, got []string) (line string, ok bool) {
 		return got[at], false
 	}
 	return "", true
+}
+
+// Table returns the rows of the first table below a heading, as cells, without the head.
+func Table(page, heading string) [][]string {
+	_, rest, _ := strings.Cut(page, "\n## "+heading+"\n")
+	rest, _, _ = strings.Cut(rest, "\n## ")
+	_, rest, _ = strings.Cut(rest, "\n|---")
+	var rows [][]string
+	for line := range strings.Lines(rest[strings.Index(rest, "\n")+1:]) {
+		if !strings.HasPrefix(line, "|") {
+			break
+		}
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		rows = append(rows, cells)
+	}
+	return rows
+}
+
+var quoted = regexp.MustCompile("`([^`]+)`")
+
+// Quoted returns the texts of a cell that are set as code.
+func Quoted(cell string) []string {
+	var texts []string
+	for _, m := range quoted.FindAllStringSubmatch(cell, -1) {
+		texts = append(texts, m[1])
+	}
+	return texts
 }
