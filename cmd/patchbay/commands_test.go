@@ -33,7 +33,30 @@ const commandsFile = "testdata/commands.txt"
 var words = map[string][]string{
 	"agent": {"--config-file", "empty.conf"}, "config check": {"--config-file", "empty.conf"}, "plan": {"--config-file", "empty.conf"},
 	"capture": {"web"}, "explain": {"web"}, "flows": {"br-int"}, "group": {"default"}, "port": {"web"}, "trace": {"web", "10.0.0.9"}, "support-bundle": {"bundle.tar.gz"},
-	"replay": {"story.tape"},
+	"replay":      {"story.tape"},
+	"fleet check": fleetWords, "fleet plan": fleetWords, "fleet status": fleetWords, "fleet switch": fleetWords,
+}
+
+// fleetWords are hosts that cannot be reached.
+var fleetWords = []string{"--hosts", "hosts.txt", "--connect", "/nowhere/connect {host}"}
+
+// columns of the table, each with a reason for commands that have no such thing.
+var columns = []struct {
+	name   string
+	hasNot map[string]string
+}{
+	{name: "help"}, {name: "json"}, {name: "yaml"}, {name: "wrong flag"}, {name: "wrong value"},
+	{"no agent", map[string]string{
+		"agent": "it is the agent", "config check": "it reads files", "plan": "it asks the switch and the server", "replay": "it reads a bundle", "version": "it is the binary's own",
+		"fleet check": "it asks hosts", "fleet plan": "it asks hosts", "fleet status": "it asks hosts", "fleet switch": "it asks hosts",
+	}},
+	{"no permission", map[string]string{"version": "it reads nothing"}},
+}
+
+// closedFile has the flag for a file that only root may read, of commands that need no agent.
+var closedFile = map[string][]string{
+	"agent": {"--config-file", "closed.conf"}, "config check": {"--config-file", "closed.conf"}, "plan": {"--config-file", "closed.conf"}, "replay": {"closed.conf"},
+	"fleet check": {"--hosts", "closed.conf"}, "fleet plan": {"--hosts", "closed.conf"}, "fleet status": {"--hosts", "closed.conf"}, "fleet switch": {"--hosts", "closed.conf"},
 }
 
 // wrong are values that a command does not take, besides -o xml.
@@ -43,7 +66,10 @@ var wrong = map[string][][]string{
 	"config check": {{"--config-file", "none.conf"}},
 	"events":       {{"--last", "x"}, {"extra"}},
 	"explain":      {{"nobody"}, {"table=0,prioriti=2,actions=drop"}},
-	"fleet switch": {{"--hosts", "empty.conf"}, {"--hosts", "none.conf"}, {"--hosts", "empty.conf", "--connect", "ssh"}},
+	"fleet check":  {{"--parallel", "some"}},
+	"fleet plan":   {{"--timeout", "soon"}},
+	"fleet status": {{"--group", "nobody"}},
+	"fleet switch": {{"--hosts", "empty.conf"}, {"--hosts", "none.conf"}, {"--hosts", "empty.conf", "--connect", "ssh"}, {"--canary", "one"}},
 	"flows":        {{"--kind", "it"}, {"--table", "TRANSIENTE", "--owner"}, {"br-in"}},
 	"group":        {{"nobody"}},
 	"health":       {{"--timeout", "soon"}},
@@ -92,7 +118,7 @@ func TestEveryCommandUsedWrongly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	table := commandTable{t: t, dir: dir}
+	table := commandTable{t: t, dir: dir, statuses: map[string]map[string]int{}}
 	table.closedSocket()
 	t.Chdir(dir)
 	t.Setenv("OVS_RUNDIR", dir)
@@ -100,7 +126,7 @@ func TestEveryCommandUsedWrongly(t *testing.T) {
 	if err := os.WriteFile("empty.conf", nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(os.WriteFile("story.tape", story, 0o644), os.WriteFile("other.tape", otherStory(t, story), 0o644)); err != nil {
+	if err := errors.Join(os.WriteFile("hosts.txt", []byte("hv1\nhv2\n"), 0o644), os.WriteFile("story.tape", story, 0o644), os.WriteFile("other.tape", otherStory(t, story), 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	cmds := leaves(newRootCommand(), "")
@@ -115,8 +141,9 @@ func TestEveryCommandUsedWrongly(t *testing.T) {
 	table.section("no such command")
 	table.row("staus")
 	table.row("--versio")
+	got := table.summary(slices.Sorted(maps.Keys(cmds))) + table.out.String()
 	if *update {
-		if err := os.WriteFile(file, table.out.Bytes(), 0o644); err != nil {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -126,9 +153,9 @@ func TestEveryCommandUsedWrongly(t *testing.T) {
 	}
 	if !table.canBeOthers() {
 		t.Log("only root, with setpriv, can be somebody else: those rows are left out")
-		want = asSomebodyElse.ReplaceAll(want, nil)
+		want = lastColumn.ReplaceAll(asSomebodyElse.ReplaceAll(want, nil), []byte("$1 –\n"))
 	}
-	if diff := cmp.Diff(string(want), table.out.String()); diff != "" {
+	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("commands say something else than before (-update writes it):\n%s", diff)
 	}
 }
@@ -138,6 +165,8 @@ type commandTable struct {
 	t   *testing.T
 	dir string // in which they run
 	out bytes.Buffer
+	// statuses are exit statuses by command and column.
+	statuses map[string]map[string]int
 
 	setpriv, binary, closed string // see closedSocket
 }
@@ -168,38 +197,74 @@ func (c *commandTable) command(name string, cmd *cobra.Command, socket string) {
 	c.section(name)
 	full := append(strings.Fields(name), words[name]...)
 	with := func(more ...string) []string { return append(append([]string{}, full...), more...) }
+	ended := map[string]int{}
+	c.statuses[name] = ended
 	help, status := run(c.t, append(strings.Fields(name), "--help")...)
 	c.write(name+" --help", strings.SplitN(help, "\n", 2)[0], status)
+	ended["help"] = status
 	asks := cmd.Flags().Lookup("socket") != nil
-	if cmd.Flags().Lookup("output") != nil && !strings.HasPrefix(name, "fleet") || name == "config check" { // whose flags are among the agent's
-		c.formats(with, socket)
-		c.row(with("-o", "jsno")...)
+	ended["json"], ended["yaml"] = c.formats(with, socket)
+	if cmd.Flags().Lookup("output") != nil || name == "config check" { // whose flags are among the agent's
+		_, ended["wrong value"] = c.row(with("-o", "jsno")...)
 	}
-	c.row(with("--no-such-flag")...)
+	_, ended["wrong flag"] = c.row(with("--no-such-flag")...)
 	if name == "flows" { // beside the socket of a bridge
 		if err := os.WriteFile("br-int.mgmt", nil, 0o600); err != nil {
 			c.t.Fatal(err)
 		}
 	}
-	for _, value := range wrong[name] {
+	for i, value := range wrong[name] {
 		args := append(strings.Fields(name), value...)
 		if strings.HasPrefix(value[0], "-") {
 			args = with(value...)
 		}
 		c.t.Setenv(socketVariable, socket)
-		c.row(args...)
+		if _, status := c.row(args...); i == 0 {
+			ended["wrong value"] = status
+		}
 	}
 	if asks {
 		_ = os.Remove("br-int.mgmt")
 		c.t.Setenv(socketVariable, filepath.Join(c.dir, "none"))
-		c.row(with()...)
+		_, ended["no agent"] = c.row(with()...)
 		_ = os.Remove("bundle.tar.gz")
-		c.forbidden(with())
+		c.forbidden(name, with())
+	} else if closed := closedFile[name]; closed != nil {
+		c.forbidden(name, append(strings.Fields(name), closed...))
 	}
 }
 
-// formats compares the documents that a command prints in JSON and in YAML.
-func (c *commandTable) formats(with func(...string) []string, socket string) {
+// summary is the table itself: how a command ends in each column. It holds that there is no gap without a reason.
+func (c *commandTable) summary(names []string) string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "%-16s", "exit statuses")
+	for _, col := range columns {
+		fmt.Fprintf(&out, " | %s", col.name)
+	}
+	out.WriteString("\n")
+	for _, name := range names {
+		fmt.Fprintf(&out, "%-16s", name)
+		for _, col := range columns {
+			status, tried := c.statuses[name][col.name]
+			text := fmt.Sprint(status)
+			switch reason := col.hasNot[name]; {
+			case tried && reason != "":
+				c.t.Errorf("%s, %s: it was tried, although %s", name, col.name, reason)
+			case !tried && reason == "" && (col.name != "no permission" || c.canBeOthers()):
+				c.t.Errorf("%s, %s: nobody tries it", name, col.name)
+			}
+			if !tried {
+				text = "–"
+			}
+			fmt.Fprintf(&out, " | %s", text)
+		}
+		out.WriteString("\n")
+	}
+	return out.String()
+}
+
+// formats compares the documents that a command prints in JSON and in YAML, and returns how it ends.
+func (c *commandTable) formats(with func(...string) []string, socket string) (inJSON, inYAML int) {
 	c.t.Helper()
 	c.t.Setenv(socketVariable, socket)
 	var more []string
@@ -215,23 +280,25 @@ func (c *commandTable) formats(with func(...string) []string, socket string) {
 		return out.String(), status
 	}
 	text, status := document("json")
-	if status != 0 && status != exitFinding {
-		c.row(with("-o", "json")...)
-		return
+	if status != 0 && status != exitFinding || len(text) == 0 {
+		_, inJSON = c.row(with("-o", "json")...)
+		_, inYAML = c.row(with("-o", "yaml")...)
+		return inJSON, inYAML
 	}
-	inYAML, yamlStatus := document("yaml")
+	second, yamlStatus := document("yaml")
 	a, b := documents(c.t, text), []any(nil)
-	for doc := range strings.SplitSeq(strings.TrimPrefix(inYAML, "---\n"), "\n---\n") {
-		inJSON, err := yaml.YAMLToJSON([]byte(doc))
+	for doc := range strings.SplitSeq(strings.TrimPrefix(second, "---\n"), "\n---\n") {
+		converted, err := yaml.YAMLToJSON([]byte(doc))
 		if err != nil {
 			c.t.Errorf("%v: %v in\n%s", with("-o", "yaml"), err, doc)
 		}
-		b = append(b, documents(c.t, string(inJSON))...)
+		b = append(b, documents(c.t, string(converted))...)
 	}
 	if diff := cmp.Diff(a, b); diff != "" || status != yamlStatus || len(a) == 0 {
 		c.t.Errorf("%v: no documents, or not the same:\n%s", with(more...), diff)
 	}
 	c.write(strings.Join(with(append(more, "-o", "json|yaml")...), " "), "(a document)", status)
+	return status, yamlStatus
 }
 
 // documents reads JSON, one document after the other.
@@ -250,13 +317,16 @@ func documents(t *testing.T, text string) (out []any) {
 	}
 }
 
+// lastColumn is what only root can try.
+var lastColumn = regexp.MustCompile(`(?m)^([^\n|]+(?: \| [^\n|]+){6} \|) [\d–]+\n`)
+
 // asSomebodyElse are the rows of commands that another user runs.
 var asSomebodyElse = regexp.MustCompile(`(?m)^\$ patchbay [^\n]*# as somebody else\n(   [^\n]*\n|\n)*?   exit status \d+\n`)
 
 func (c *commandTable) canBeOthers() bool { return os.Getuid() == 0 && c.setpriv != "" }
 
 // forbidden runs a command as a user who may not use the agent's socket.
-func (c *commandTable) forbidden(args []string) {
+func (c *commandTable) forbidden(name string, args []string) {
 	c.t.Helper()
 	if !c.canBeOthers() {
 		return
@@ -266,6 +336,7 @@ func (c *commandTable) forbidden(args []string) {
 	cmd.Dir = filepath.Dir(c.binary)
 	out, _ := cmd.CombinedOutput() // how it ends is in the status
 	text := strings.ReplaceAll(string(out), cmd.Dir, "DIR")
+	c.statuses[name]["no permission"] = cmd.ProcessState.ExitCode()
 	c.write(strings.Join(args, " ")+"  # as somebody else", text, cmd.ProcessState.ExitCode())
 }
 
@@ -280,7 +351,7 @@ func (c *commandTable) closedSocket() {
 	c.t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	self, err := os.ReadFile(os.Args[0])
 	c.binary, c.closed = filepath.Join(dir, "patchbay"), filepath.Join(dir, "closed")
-	if err = errors.Join(err, os.Chmod(dir, 0o755), os.WriteFile(c.binary, self, 0o755)); err != nil {
+	if err = errors.Join(err, os.Chmod(dir, 0o755), os.WriteFile(c.binary, self, 0o755), os.WriteFile(filepath.Join(dir, "closed.conf"), nil, 0o600)); err != nil {
 		c.t.Fatal(err)
 	}
 	l, err := net.Listen("unix", c.closed)
