@@ -111,6 +111,10 @@ e2e-handover: build ## the Python agent of RELEASE=29 wires filtered VMs, Patchb
 e2e-tools: build packages ## the agent as kolla, TripleO, openstack-helm, OpenStack-Ansible, RDO, the charm and Debian run it, in their containers and services: starts, registers, wires VMs, health check, log; as a table (root, podman, debootstrap; PATCHBAY_TOOLS=checkouts of the tools, TESTFLAGS='-run TestTools/21/kolla')
 	$(GO) test -count 1 -timeout 30m -tags e2e -v -run TestTools $(TESTFLAGS) ./e2e/
 
+.PHONY: examples
+examples: build ## deploy/examples, made into containers, units and manifests by the templates of kolla-ansible, OpenStack-Ansible and openstack-helm (ansible-core; PATCHBAY_TOOLS=checkouts of the tools)
+	$(GO) test -count 1 -timeout 10m -tags e2e -v -run TestExamples $(TESTFLAGS) ./e2e/
+
 .PHONY: e2e-upgrade
 e2e-upgrade: build ## neutron-server of RELEASE=26 is upgraded to UPGRADE=28,29 under running agents and packets: none is lost, no flow is touched, and rules, ports and restarts work after each; prints a table (root)
 	bin/lab release make $(subst $(comma), ,$(UPGRADE)) && $(OF_RELEASES) PATCHBAY_LAB_UPGRADE=$(UPGRADE) $(GO) test -count 1 -timeout 16m -tags e2e -v -run TestUpgrade $(TESTFLAGS) ./e2e/

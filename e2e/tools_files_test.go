@@ -26,10 +26,11 @@ type handed struct {
 	env   []string
 	// vhost, rabbit and peer are what the server and the agent of the other host are configured with, too.
 	vhost  string
-	rabbit []string // "name=value" of [oslo_messaging_rabbit]
-	peer   []string // overrides of the other host's agent
-	hybrid bool     // firewall_driver is iptables_hybrid
-	log    string   // file of the log; empty for none
+	rabbit []string          // "name=value" of [oslo_messaging_rabbit]
+	peer   []string          // overrides of the other host's agent
+	hybrid bool              // firewall_driver is iptables_hybrid
+	log    string            // file of the log; empty for none
+	unit   map[string]string // of [Service], in the place of the tool's
 }
 
 // lines of files that name machines.
@@ -217,7 +218,7 @@ func scripts(t *testing.T, tool string) (dir, whose string) {
 	if own == "" {
 		return dir, "stand-in"
 	}
-	const base = "kolla/kolla/docker/"
+	const base = "kolla/docker/"
 	theirs := map[string]map[string]string{
 		"kolla": {
 			"kolla_start": base + "base/start.sh", "kolla_set_configs": base + "base/set_configs.py", "kolla_copy_cacerts": base + "base/copy_cacerts.sh",

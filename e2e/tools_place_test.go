@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -52,6 +53,9 @@ type container struct {
 	whose string // scripts
 	port  int    // of the broker, which the check looks for
 	file  string // of the log, in the container
+	state string // state_path, in the container
+	args  []string
+	given *handed
 }
 
 func newContainer(t *testing.T, ctx context.Context, tool string, h *lab.Host) *container {
@@ -103,7 +107,7 @@ func (c *container) podman(args ...string) (string, error) {
 
 func (c *container) remove() {
 	_, _ = c.podman("rm", "-f", "-t", "0", "-v", c.name)
-	_, _ = c.podman("volume", "rm", "-f", c.name+"-log")
+	_, _ = c.podman("volume", "rm", "-f", c.name+"-log", c.name+"-state")
 }
 
 // common are the arguments of all containers: a host's network, privileges, the switch's sockets.
@@ -123,17 +127,21 @@ func (c *container) switchDir() string { return filepath.Join(c.host.Dir(), "ovs
 
 func (c *container) start(t *testing.T, h *handed) {
 	t.Helper()
-	c.file = h.log
-	var args []string
+	c.file, c.given = h.log, h
 	switch c.tool {
 	case "kolla":
-		args = c.kolla(t, h)
+		c.args = c.kolla(t, h)
 	case "tripleo":
-		args = c.tripleo(t, h)
+		c.args = c.tripleo(t, h)
 	case "helm":
-		args = c.helm(t, h)
+		c.args = c.helm(t, h)
 	}
-	if out, err := c.podman(append([]string{"run"}, args...)...); err != nil {
+	c.create(t)
+}
+
+func (c *container) create(t *testing.T) {
+	t.Helper()
+	if out, err := c.podman(append([]string{"run"}, c.args...)...); err != nil {
 		t.Fatalf("podman: %v: %s", err, out)
 	}
 }
@@ -152,19 +160,21 @@ func (c *container) kolla(t *testing.T, h *handed) []string {
 		Permissions []map[string]string `json:"permissions,omitempty"`
 	}{Command: "neutron-openvswitch-agent " + strings.Join(h.args, " ")}
 	const mounted = "/var/lib/kolla/config_files/"
+	vars := kollaExample(t, h)
 	for path, text := range h.files {
 		writeFile(t, filepath.Join(c.dir, filepath.Base(path)), text, 0o660)
 		config.Files = append(config.Files, file{mounted + filepath.Base(path), path, "neutron", "0600"})
 	}
 	writeFile(t, filepath.Join(c.dir, "config.json"), asJSON(t, config), 0o660)
 	check := "healthcheck_port neutron-openvswitch-agent " + strconv.Itoa(c.port)
-	return append(c.common(), "-v", c.dir+":"+strings.TrimSuffix(mounted, "/")+":ro", "-v", c.switchDir()+":/run/openvswitch", "-v", c.name+"-log:/var/log/kolla",
+	return append(append(c.common(), c.volumes(vars.Volumes)...), "-v", c.dir+":"+strings.TrimSuffix(mounted, "/")+":ro", "-v", c.switchDir()+":/run/openvswitch", "-v", c.name+"-log:/var/log/kolla",
 		"-e", "KOLLA_CONFIG_STRATEGY=COPY_ALWAYS", "--health-cmd", check, "--health-interval", "disable", "--health-timeout", "30s", c.image)
 }
 
 // tripleo has a launcher that runs the agent as a child of a shell, in the host's PID namespace.
 func (c *container) tripleo(t *testing.T, h *handed) []string {
 	src := filepath.Join(c.dir, "src")
+	c.state = "/var/lib/neutron"
 	h.write(t, src, 0o644)
 	writeFile(t, filepath.Join(c.dir, "launcher.sh"), "#!/bin/bash\nset -xe\n/usr/bin/neutron-openvswitch-agent "+strings.Join(h.args, " ")+"\n", 0o755)
 	writeFile(t, filepath.Join(c.dir, "config.json"), asJSON(t, map[string]any{
@@ -174,7 +184,7 @@ func (c *container) tripleo(t *testing.T, h *handed) []string {
 	}), 0o644)
 	return append(c.common(), "--pid", "host", "-v", c.dir+"/config.json:/var/lib/kolla/config_files/config.json:ro", "-v", src+":/var/lib/kolla/config_files/src:ro",
 		"-v", c.dir+"/launcher.sh:/neutron_ovs_agent_launcher.sh:ro", "-v", c.switchDir()+":/run/openvswitch", "-v", c.name+"-log:/var/log/neutron",
-		"-e", "KOLLA_CONFIG_STRATEGY=COPY_ALWAYS", "--health-cmd", "/openstack/healthcheck "+strconv.Itoa(c.port), "--health-interval", "disable", c.image)
+		"-v", c.name+"-state:"+c.state, "-e", "KOLLA_CONFIG_STRATEGY=COPY_ALWAYS", "--health-cmd", "/openstack/healthcheck "+strconv.Itoa(c.port), "--health-interval", "disable", c.image)
 }
 
 // helmUser is the user of the agent and of the switch in images of openstack-helm.
@@ -182,6 +192,7 @@ const helmUser = 42424
 
 // helm has a root that is read-only, and an init container that finds host and tunnel endpoint.
 func (c *container) helm(t *testing.T, h *handed) []string {
+	values := helmExample(t, h)
 	etc, run, tmp, shared, state := filepath.Join(c.dir, "etc"), filepath.Join(c.dir, "run"), filepath.Join(c.dir, "tmp"), filepath.Join(c.dir, "shared"), filepath.Join(c.dir, "state")
 	for _, dir := range []string{etc, filepath.Join(run, "openvswitch"), filepath.Join(run, "lock"), tmp, shared, state} {
 		if err := errors.Join(os.MkdirAll(dir, 0o755), os.Chmod(dir, 0o777|os.ModeSticky)); err != nil {
@@ -198,6 +209,7 @@ func (c *container) helm(t *testing.T, h *handed) []string {
 		"--read-only", "--read-only-tmpfs=false", "-v", etc + ":/etc/neutron:ro", "-v", run + ":/run", "-v", c.switchDir() + ":/run/openvswitch", "-v", tmp + ":/tmp", "-v", shared + ":/tmp/pod-shared",
 		"-v", state + ":/var/lib/neutron",
 	}
+	mounts = append(mounts, c.hostPaths(t, values)...)
 	for _, name := range []string{"health-probe.py", "neutron-openvswitch-agent-readiness.sh", "neutron-openvswitch-agent-liveness.sh"} {
 		text, err := c.podman("run", "--rm", "--network", "none", "--entrypoint", "cat", c.image, "/usr/local/bin/"+name)
 		if err != nil {
@@ -410,12 +422,20 @@ func units(tool string, h *handed) string {
 	for _, e := range h.env {
 		lines += "Environment=" + e + "\n"
 	}
-	return lines + "User=neutron\nGroup=neutron\nExecStart=" + program + " " + strings.Join(h.args, " ") + "\n[Install]\nWantedBy=multi-user.target\n"
+	lines += "User=neutron\nGroup=neutron\nExecStart=" + program + " " + strings.Join(h.args, " ") + "\n"
+	for name, value := range h.unit {
+		lines = regexp.MustCompile("(?m)^"+name+"=.*\n").ReplaceAllString(lines, "") + name + "=" + value + "\n"
+	}
+	return lines + "[Install]\nWantedBy=multi-user.target\n"
 }
 
 func (s *service) start(t *testing.T, h *handed) {
 	t.Helper()
 	s.file = h.log
+	own := s.tool == "osa-2026.1" // the drop-in, or a unit of the tool's
+	if own {
+		osaExample(t, h)
+	}
 	h.write(t, s.root, 0o640)
 	for path := range h.files {
 		s.must(t, "chgrp", "neutron", path)
@@ -423,7 +443,13 @@ func (s *service) start(t *testing.T, h *handed) {
 	if s.tool != "debian-21" { // which has its own
 		writeFile(t, filepath.Join(s.root, "etc/systemd/system", agentService), units(strings.Split(s.tool, "-")[0], h), 0o644)
 	}
-	if h.hybrid {
+	switch {
+	case own:
+		dropIns := filepath.Join(s.root, "etc/systemd/system", agentService+".d")
+		if err := errors.Join(os.MkdirAll(dropIns, 0o755), os.Symlink("/dev/null", filepath.Join(dropIns, "50-patchbay.conf"))); err != nil {
+			t.Fatal(err)
+		}
+	case h.hybrid:
 		s.must(t, "sh", "-c", "d=/etc/systemd/system/"+agentService+".d; mkdir -p $d && cp /usr/share/doc/patchbay/examples/hybrid.conf $d/60-hybrid.conf")
 	}
 	s.must(t, "systemctl", "daemon-reload")

@@ -97,7 +97,7 @@ func TestTools(t *testing.T) {
 	}
 }
 
-const toolsTime = 8 * time.Minute
+const toolsTime = 12 * time.Minute
 
 // tools is the lab of one release; rows are of all.
 type tools struct {
@@ -112,8 +112,8 @@ type tools struct {
 // toolRow is what was shown about a tool.
 type toolRow struct {
 	*smokeRow
-	release, in string
-	cells       []string
+	release, in, image string
+	cells, contract    []string
 }
 
 var toolCells = []string{"starts", "registers", "hybrid VM", "plain VM", "health check", "log"}
@@ -223,7 +223,7 @@ func (x *tools) serve(t *testing.T, h *handed) (transport string) {
 
 // try fills a row.
 func (x *tools) try(t *testing.T, c toolCase) {
-	row := &toolRow{smokeRow: &smokeRow{name: c.fixture}, release: x.l.Sources().Neutron.String()}
+	row := &toolRow{smokeRow: &smokeRow{name: c.fixture}, release: x.l.Sources().Neutron.String(), image: c.image}
 	x.row = row.smokeRow
 	x.rows = append(x.rows, row)
 	began := time.Now()
@@ -265,6 +265,9 @@ func (x *tools) try(t *testing.T, c toolCase) {
 	cell(func(t *testing.T) { x.plainVM(t, given) })
 	cell(func(t *testing.T) { x.health(t, where, given) })
 	cell(func(t *testing.T) { x.logged(t, where, given) })
+	if made, ok := where.(*container); ok {
+		x.contract(t, made, row)
+	}
 }
 
 // prepareHost makes the host as the tool does: bridges, and a port of the switch's database where the tool opens one.
@@ -531,4 +534,5 @@ func (x *tools) print(took time.Duration) {
 		fmt.Printf("| %s | %s | %s | %s | %d | %d | %d | %d | %.0f | %s |\n", r.name, r.release, r.in, strings.Join(r.cells, " | "), r.due, r.came, r.bad, r.passed, r.took.Seconds(), strings.Join(r.note, "; "))
 	}
 	fmt.Printf("%d tools, %d cells, %d failed, %.0f s with the labs' start\n\n", len(x.rows), cells, failed, took.Seconds())
+	x.printContracts()
 }

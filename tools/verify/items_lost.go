@@ -141,6 +141,13 @@ func operator() []item {
 			figure{name: "otherwise", pattern: `happened, (\d+) of them not as printed`, take: sum, want: "= 0"}),
 		built(real("least-privilege", section, "TestLeastPrivilege", "./deploy", "the socket works with the service's user and capabilities; `plan` works for that user", "{tests} tests", "all pass")),
 		deploy("package-reproducible", false, "the same commit gives the same packages", "same bytes", "same bytes"),
+		deploy("release-reproducible", false, "`make release` of the same commit in two clones, with a test key: binaries and packages for amd64 and arm64, sources, bills of materials, provenance and signed checksums", "{files} files, same bytes; changes are noticed", "same bytes",
+			figure{name: "files", pattern: `^the same bytes: (\d+) files`, want: ">= 15"},
+			figure{name: "signed", pattern: `^the signature and the checksums are good`, take: count, want: "= 1"},
+			figure{name: "noticed", pattern: `^a changed file and changed checksums are noticed`, take: count, want: "= 1"}),
+		live("examples", section, "make --no-print-directory examples", "e2e", []claim{
+			{text: "host variables and values of deploy/examples, made into what a host gets by the templates of kolla-ansible, OpenStack-Ansible and the chart of openstack-helm", wanted: "all pass", show: "{tests} tests"},
+		}, tests),
 		deploy("package-source-test", false, "source packages of Debian and rpm, built with the distributions' own tools, make the same packages as ours", "{same} packages the same, another mode is noticed", "all",
 			figure{name: "same", pattern: `^the same: `, take: count, want: "= 4"}, figure{name: "noticed", pattern: `^another mode is noticed`, take: count, want: "= 1"}),
 		deploy("package-test", false, "packages: install, upgrade and remove in a clean Debian, nothing left", "passed", "passed", said),

@@ -20,6 +20,11 @@ type toolLab struct {
 // deployed is a tool by the name of its archive in cmd/patchbay/testdata/tools.
 type deployed struct{ fixture, text string }
 
+// image: the tool runs a container.
+func (d deployed) image() bool {
+	return !regexp.MustCompile(`^(debian|rdo|osa|charm)`).MatchString(d.fixture)
+}
+
 func toolLabs() []toolLab {
 	return []toolLab{
 		{"21", []deployed{
@@ -42,11 +47,15 @@ func toolItems(section string) []item {
 		figures := []figure{
 			{name: "cells", pattern: `^\d+ tools, (\d+) cells`, want: fmt.Sprintf("= %d", 6*len(l.tools))},
 			{name: "failed", pattern: `cells, (\d+) failed`, want: "= 0"},
+			{name: "broken", pattern: `points of contracts, (\d+) failed`, want: "= 0"},
 			{name: "due", pattern: column(9), take: sum, want: ">= 100"}, {name: "arrived", pattern: column(10), take: sum},
 			{name: "forbidden", pattern: column(11), take: sum, want: ">= 100"}, {name: "passed", pattern: column(12), take: sum, want: "= 0"},
 		}
 		for _, d := range l.tools {
 			figures = append(figures, figure{name: d.fixture, pattern: `^\| ` + regexp.QuoteMeta(d.fixture) + ` \| ([^\n]*?) \|$`})
+			if d.image() {
+				figures = append(figures, figure{name: contractOf(d), pattern: `^\| contract ` + regexp.QuoteMeta(d.fixture) + ` \| ([^\n]*?) \|$`})
+			}
 		}
 		it := live("e2e-tools-"+l.release, section, "make --no-print-directory e2e-tools TESTFLAGS='-run TestTools/"+l.release+"'", "e2e", []claim{{
 			text:   fmt.Sprintf("the agent as %d deployment tools run it, in their containers and services, with their files, on Neutron %s: starts, registers, wires VMs, the tool's health check, the tool's rule for logs", len(l.tools), l.release),
@@ -56,6 +65,43 @@ func toolItems(section string) []item {
 		items = append(items, it)
 	}
 	return items
+}
+
+// contractOf is the figure with the points of an image's contract.
+func contractOf(d deployed) string { return d.fixture + " contract" }
+
+// contracts is the table of the images.
+func (b *book) contracts() string {
+	const points = 9
+	var p strings.Builder
+	p.WriteString("\n## Images\n\n" +
+		"What a tool expects of its image, and gives to a container of it. Each cell is a test of `make e2e-tools` in a running container; – where the tool has no such thing.\n" +
+		"The volume for the snapshot, the options of `[patchbay]` and Patchbay's probe are those of [deploy/examples](../../deploy/examples).\n\n" +
+		"| image of | program | first process | user | capabilities | files | read-only root | probes | snapshot | stop | commit, date |\n|---|---|---|---|---|---|---|---|---|---|---|\n")
+	for _, l := range toolLabs() {
+		r := b.results["e2e-tools-"+l.release]
+		for _, d := range l.tools {
+			var cells []string
+			if r != nil && d.image() {
+				cells = strings.Split(r.Figures[contractOf(d)], " | ")
+			}
+			switch {
+			case len(cells) == points:
+				fmt.Fprintf(&p, "| %s | %s | %s, %s |\n", d.text, strings.Join(cells, " | "), r.Commit, r.Date.Format("2006-01-02"))
+			case d.image():
+				fmt.Fprintf(&p, "| %s |%s not run |\n", d.text, strings.Repeat(" – |", points))
+			}
+		}
+	}
+	p.WriteString("\n* **program**: Patchbay is what the tool's command finds, in the tool's own directory; the Python program is beside it.\n" +
+		"* **first process**: `dumb-init --single-child -- kolla_start`, and the agent below it; with openstack-helm the agent itself.\n" +
+		"* **user**: 42435 with the group kolla; 42424 with openstack-helm; in all four user ids.\n" +
+		"* **capabilities**: `CAP_NET_ADMIN`, `CAP_NET_RAW` and `CAP_DAC_OVERRIDE` for the daemon, none for its first thread, none for the commands; other users cannot run the daemon.\n" +
+		"* **files**: `kolla_set_configs` has copied what config.json names, with owner and mode; `--check` passes, and finds a changed file.\n" +
+		"* **probes**: the probe of the examples and `patchbay health --live` pass, with openstack-helm its readiness script too; without an agent they fail. The tool's own check is in the table above.\n" +
+		"* **snapshot**: the container is removed and made again on the same volumes: the agent loads the snapshot of the one before it.\n" +
+		"* **stop**: `podman stop` ends the agent with status 0 within 15 seconds. TripleO has a shell between, which passes no signal on.\n")
+	return p.String()
 }
 
 // toolsPage is docs/reference/tools.md.
@@ -86,6 +132,8 @@ func (b *book) toolsPage() string {
 		"* **plain VM**: straight in the switch. With iptables_hybrid it has no port security, and one that has security groups stays without a network ([filter-hybrid-ports.md](../how-to/filter-hybrid-ports.md#ports-without-a-linux-bridge)).\n" +
 		"* **health check**: kolla's `healthcheck_port`, TripleO's `healthcheck`, the liveness probe of openstack-helm with its RPC call; elsewhere the unit is active, and bridges are there. Each is seen to fail, too. `patchbay health` passes everywhere.\n" +
 		"* **log**: every line begins a record for kolla's fluentd and has its fields, also after `copytruncate`; with OpenStack-Ansible the journal has oslo.log's fields.\n" +
-		"* TLS ends before the broker, at a listener of the test. Hosts of Debian's packages 26 and 29 are a Debian 12 with their arguments and environment. fluentd, Juju, Kubernetes and Ansible themselves are not run: no package of the lab's Debian has fluentd, Juju or a kubelet.\n")
+		"* TLS ends before the broker, at a listener of the test. Hosts of Debian's packages 26 and 29 are a Debian 12 with their arguments and environment. fluentd, Juju, Kubernetes and Ansible themselves are not run: no package of the lab's Debian has fluentd, Juju or a kubelet.\n" +
+		"  Templates of kolla-ansible, OpenStack-Ansible and the chart of openstack-helm are: `make examples` has them make what they put on a host from [deploy/examples](../../deploy/examples).\n")
+	p.WriteString(b.contracts())
 	return p.String()
 }

@@ -1,0 +1,423 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
+)
+
+// contractCells are what a tool expects of an image, and what it gives to a container of it.
+var contractCells = []string{"program", "first process", "user", "capabilities", "files", "read-only root", "probes", "snapshot", "stop"}
+
+// contract tries an image in a container that runs. A cell is "–" where the tool has no such thing.
+func (x *tools) contract(t *testing.T, c *container, row *toolRow) {
+	checks := map[string]func(t *testing.T, x *tools){
+		"program": c.hasProgram, "first process": c.hasFirstProcess, "user": c.hasUser, "capabilities": c.hasCapabilities, "files": c.hasFiles,
+		"probes": c.hasProbes, "snapshot": c.keepsSnapshot, "stop": c.stops,
+	}
+	switch c.tool {
+	case "helm":
+		checks["read-only root"] = c.hasReadOnlyRoot
+		delete(checks, "files") // they are mounted, not copied
+	case "tripleo":
+		delete(checks, "stop") // a shell is between, which does not pass signals on
+	}
+	for _, name := range contractCells {
+		cell := "–"
+		if check := checks[name]; check != nil {
+			cell = "**no**"
+			if t.Run("contract "+name, func(t *testing.T) { check(t, x) }) {
+				cell = "yes"
+			}
+		}
+		row.contract = append(row.contract, cell)
+	}
+}
+
+func (x *tools) printContracts() {
+	fmt.Printf("\n| image | %s |\n%s|\n", strings.Join(contractCells, " | "), strings.Repeat("|---", len(contractCells)+1))
+	images, checked, failed := 0, 0, 0
+	for _, r := range x.rows {
+		if r.image == "" {
+			continue
+		}
+		images++
+		for len(r.contract) < len(contractCells) {
+			r.contract = append(r.contract, "not run")
+		}
+		for _, c := range r.contract {
+			if c != "–" {
+				checked++
+			}
+			if c != "–" && c != "yes" {
+				failed++
+			}
+		}
+		fmt.Printf("| contract %s | %s |\n", r.name, strings.Join(r.contract, " | "))
+	}
+	fmt.Printf("%d images, %d points of contracts, %d failed\n\n", images, checked, failed)
+}
+
+// must runs a program in the container.
+func (c *container) must(t *testing.T, user string, argv ...string) string {
+	t.Helper()
+	out, err := c.run(user, argv...)
+	if err != nil {
+		t.Fatalf("%q as %s: %v: %s", argv, user, err, out)
+	}
+	return strings.TrimSpace(out)
+}
+
+// programs are where the tools have the Python program, first in PATH.
+var programs = map[string]string{
+	"kolla": "/var/lib/kolla/venv/bin/neutron-openvswitch-agent", "tripleo": "/usr/bin/neutron-openvswitch-agent", "helm": "/var/lib/openstack/bin/neutron-openvswitch-agent",
+}
+
+const daemonFile = "/usr/lib/patchbay/neutron-openvswitch-agent"
+
+// hasProgram: Patchbay is what the tool's command finds; the Python program is beside it, for a way back without another image.
+func (c *container) hasProgram(t *testing.T, _ *tools) {
+	if got := c.must(t, "neutron", "sh", "-c", "command -v neutron-openvswitch-agent"); got != programs[c.tool] {
+		t.Errorf("the command finds %s, want %s", got, programs[c.tool])
+	}
+	if got := c.must(t, "neutron", "readlink", "-f", programs[c.tool]); got != daemonFile {
+		t.Errorf("it leads to %s", got)
+	}
+	if got := c.must(t, "neutron", programs[c.tool], "--version"); !strings.HasPrefix(got, "neutron-openvswitch-agent ") {
+		t.Errorf("--version: %s", got)
+	}
+	if got := c.must(t, "neutron", "head", "-n", "1", programs[c.tool]+".python"); !strings.Contains(got, "python3") {
+		t.Errorf("the Python program begins with %q", got)
+	}
+}
+
+// hasFirstProcess: the tool's own first process, and below it what the tool's start script leaves.
+func (c *container) hasFirstProcess(t *testing.T, _ *tools) {
+	first, err := strconv.Atoi(strings.TrimSpace(c.inspect(t, "{{.State.Pid}}")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent := c.pid()
+	want, parent := "dumb-init --single-child -- kolla_start", first
+	switch c.tool {
+	case "helm": // the agent itself
+		want, parent = strings.Join(command(agent), " "), parentOf(first)
+	case "tripleo": // a launcher between
+		parent = parentOf(agent)
+	}
+	if got := strings.Join(command(first), " "); got != want {
+		t.Errorf("the first process is %q, want %q", got, want)
+	}
+	if got := parentOf(agent); got != parent {
+		t.Errorf("the agent's parent is process %d %q, want %d", got, command(got), parent)
+	}
+	if argv := command(agent); c.tool == "kolla" && argv[0] != "neutron-openvswitch-agent" {
+		t.Errorf("the agent is called %q", argv[0])
+	}
+}
+
+func (c *container) inspect(t *testing.T, format string) string {
+	t.Helper()
+	out, err := c.podman("inspect", "--format", format, c.name)
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return out
+}
+
+// command is the command line of a process.
+func command(pid int) []string {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return strings.Split(strings.TrimRight(string(text), "\x00"), "\x00")
+}
+
+func parentOf(pid int) int {
+	n, _ := strconv.Atoi(statusOf(fmt.Sprintf("/proc/%d/status", pid), "PPid"))
+	return n
+}
+
+// statusOf is a line of a file of /proc.
+func statusOf(path, name string) string {
+	text, _ := os.ReadFile(path)
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, name+":"); ok {
+			return strings.Join(strings.Fields(rest), " ")
+		}
+	}
+	return ""
+}
+
+// hasUser: the agent is the tool's user, never root, in none of its four user ids.
+func (c *container) hasUser(t *testing.T, _ *tools) {
+	uid := 42435
+	if c.tool == "helm" {
+		uid = helmUser
+	}
+	path := fmt.Sprintf("/proc/%d/status", c.pid())
+	if got, want := statusOf(path, "Uid"), strings.TrimSpace(strings.Repeat(strconv.Itoa(uid)+" ", 4)); got != want {
+		t.Errorf("user ids are %s, want %s", got, want)
+	}
+	if groups := strings.Fields(statusOf(path, "Groups")); c.tool != "helm" && !slices.Contains(groups, "42400") {
+		t.Errorf("groups are %v, without kolla", groups)
+	}
+}
+
+// The agent's capabilities: CAP_DAC_OVERRIDE, CAP_NET_ADMIN, CAP_NET_RAW.
+const daemonCapabilities = 1<<1 | 1<<12 | 1<<13
+
+// hasCapabilities: the first thread, which health checks look at, has none, the others no more than the agent needs; other programs and other users
+// get none.
+func (c *container) hasCapabilities(t *testing.T, _ *tools) {
+	pid := c.pid()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+	if err != nil || len(threads) < 2 {
+		t.Fatalf("threads: %v, %v", threads, err)
+	}
+	for _, path := range threads {
+		got, err := strconv.ParseUint(statusOf(path, "CapPrm"), 16, 64)
+		want := uint64(daemonCapabilities)
+		if filepath.Base(filepath.Dir(path)) == strconv.Itoa(pid) {
+			want = 0
+		}
+		if err != nil || got != want {
+			t.Errorf("%s has the capabilities %x, want %x (%v)", path, got, want, err)
+		}
+	}
+	if got := c.must(t, "root", "getcap", "/usr/bin/patchbay"); got != "" {
+		t.Errorf("the commands have capabilities: %s", got)
+	}
+	if out, err := c.run("nobody", daemonFile, "--version"); err == nil {
+		t.Errorf("everybody may run the daemon: %s", out)
+	}
+}
+
+// hasFiles: set_configs has copied what config.json names, for the agent's user alone, and finds a change.
+func (c *container) hasFiles(t *testing.T, _ *tools) {
+	source := filepath.Join(c.dir, "openvswitch_agent.ini")
+	want := "neutron neutron 600"
+	if c.tool == "tripleo" {
+		source, want = filepath.Join(c.dir, "src", "etc/neutron/plugins/ml2/openvswitch_agent.ini"), ""
+	}
+	for path, text := range c.given.files {
+		if got := c.must(t, "root", "cat", path); got != strings.TrimSpace(text) {
+			t.Errorf("%s is another file than was handed over:\n%s", path, got)
+		}
+		if got := c.must(t, "root", "stat", "-c", "%U %G %a", path); want != "" && got != want {
+			t.Errorf("%s: owner and mode are %s, want %s", path, got, want)
+		}
+	}
+	if got := c.must(t, "root", "cat", "/run_command"); !strings.Contains(got, "neutron-openvswitch-agent") && c.tool == "kolla" {
+		t.Errorf("the command is %q", got)
+	}
+	check := func() error { _, err := c.run("root", "kolla_set_configs", "--check"); return err }
+	if err := check(); err != nil {
+		t.Errorf("set_configs --check: %v", err)
+	}
+	text, err := os.ReadFile(source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rewrite := func(text string) {
+		if err := os.WriteFile(source, []byte(text), 0o660); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rewrite(string(text) + "# changed\n")
+	if err := check(); err == nil {
+		t.Error("set_configs --check does not see a changed file")
+	}
+	rewrite(string(text))
+}
+
+func (c *container) hasReadOnlyRoot(t *testing.T, _ *tools) {
+	if got := c.inspect(t, "{{.HostConfig.ReadonlyRootfs}}"); strings.TrimSpace(got) != "true" {
+		t.Errorf("the root is read-only: %s", got)
+	}
+	if _, err := c.run("root", "touch", "/usr/lib/patchbay/new"); err == nil {
+		t.Error("a file can be made in it")
+	}
+}
+
+// hasProbes: the tool's probes, and the examples' in their place.
+func (c *container) hasProbes(t *testing.T, x *tools) {
+	probes := [][]string{{"sh", "-c", "patchbay health"}, {"patchbay", "health", "--live"}}
+	if c.tool == "kolla" {
+		probes[0][2] = kollaVars(t).Test[1]
+	}
+	if c.tool == "helm" {
+		probes = append(probes, []string{"/tmp/neutron-openvswitch-agent-readiness.sh"})
+	}
+	for _, probe := range probes {
+		var out string
+		var err error
+		if !x.eventually(wired, func() bool { out, err = c.run("neutron", probe...); return err == nil }) {
+			t.Errorf("%q: %v: %s", probe, err, out)
+		}
+	}
+	if out, err := c.run("neutron", "patchbay", "health", "--socket", "/tmp/nobody.sock"); err == nil {
+		t.Errorf("health passes without an agent: %s", out)
+	}
+}
+
+// keepsSnapshot: a container that is made anew on the same volumes starts from the snapshot of the one before it.
+func (c *container) keepsSnapshot(t *testing.T, x *tools) {
+	read := func() string { return c.log(t) }
+	file := filepath.Join(c.state, "patchbay.snapshot")
+	if out, err := c.run("root", "sh", "-c", "ls -ln "+c.state); err != nil || !strings.Contains(out, "patchbay.") {
+		t.Fatalf("no state in %s: %v: %s", file, err, out)
+	}
+	for _, args := range [][]string{{"stop", "-t", "10", c.name}, {"rm", c.name}} {
+		if out, err := c.podman(args...); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	c.create(t)
+	if !x.eventually(2*wired, func() bool { return strings.Contains(read(), "snapshot loaded") }) {
+		t.Errorf("the agent of a new container does not find the snapshot:\n%s", read())
+	}
+	if !x.eventually(2*wired, func() bool { return c.healthy(c.port) == nil }) {
+		t.Error("the new container is not healthy")
+	}
+}
+
+// stops: SIGTERM to the first process ends the agent, long before the tool would kill it.
+func (c *container) stops(t *testing.T, _ *tools) {
+	began := time.Now()
+	if out, err := c.podman("stop", "-t", "20", c.name); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	took := time.Since(began)
+	if got := strings.TrimSpace(c.inspect(t, "{{.State.ExitCode}}")); got != "0" || took > 15*time.Second {
+		t.Errorf("it ended with status %s after %s", got, took)
+	}
+}
+
+// exampleOf reads a file of deploy/examples.
+func exampleOf(t *testing.T, path string, into any) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "deploy", "examples", path))
+	if err == nil && into != nil {
+		err = yaml.Unmarshal(text, into)
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	return string(text)
+}
+
+// kollaVariables are those of deploy/examples/kolla-ansible.
+type kollaVariables struct {
+	Image   string   `json:"neutron_openvswitch_agent_image_full"`
+	Volumes []string `json:"neutron_openvswitch_agent_extra_volumes"`
+	Test    []string `json:"neutron_openvswitch_agent_healthcheck_test"`
+}
+
+func kollaVars(t *testing.T) (vars kollaVariables) {
+	exampleOf(t, "kolla-ansible/host_vars.yml", &vars)
+	return vars
+}
+
+const agentFile = "/etc/neutron/plugins/ml2/openvswitch_agent.ini"
+
+// kollaExample adds the example's options to those that are handed over.
+func kollaExample(t *testing.T, h *handed) kollaVariables {
+	h.files[agentFile] += exampleOf(t, "kolla-ansible/openvswitch_agent.ini", nil)
+	return kollaVars(t)
+}
+
+// volumes are the arguments for named volumes of the tool. The state is in the one that there is.
+func (c *container) volumes(list []string) (args []string) {
+	for _, v := range list {
+		_, c.state, _ = strings.Cut(v, ":")
+		args = append(args, "-v", c.name+"-state:"+c.state)
+	}
+	return args
+}
+
+// helmValues are those of deploy/examples/openstack-helm.
+type helmValues struct {
+	Images struct{ Tags map[string]string }
+	Conf   struct {
+		Plugins struct {
+			Agent map[string]map[string]any `json:"openvswitch_agent"`
+		}
+	}
+	Pod struct {
+		Lifecycle struct {
+			Upgrades struct {
+				DaemonSets struct {
+					Strategy string `json:"pod_replacement_strategy"`
+				}
+			}
+		}
+		Mounts struct {
+			Agent struct {
+				Agent struct {
+					Volumes []struct {
+						Name     string
+						HostPath struct{ Path string }
+					}
+					VolumeMounts []struct{ Name, MountPath string }
+				} `json:"neutron_ovs_agent"`
+			} `json:"neutron_ovs_agent"`
+		}
+	}
+}
+
+func helmExample(t *testing.T, h *handed) (values helmValues) {
+	exampleOf(t, "openstack-helm/values.yaml", &values)
+	h.files[agentFile] += asINI(values.Conf.Plugins.Agent)
+	return values
+}
+
+// hostPaths makes directories of the node as a kubelet does, for root alone to write to, and mounts them.
+func (c *container) hostPaths(t *testing.T, values helmValues) (args []string) {
+	t.Helper()
+	for i, v := range values.Pod.Mounts.Agent.Agent.Volumes {
+		dir := filepath.Join(c.dir, "node", v.HostPath.Path)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		c.state = values.Pod.Mounts.Agent.Agent.VolumeMounts[i].MountPath
+		args = append(args, "-v", dir+":"+c.state)
+	}
+	return args
+}
+
+// osaVariables are those of deploy/examples/openstack-ansible.
+type osaVariables struct {
+	Unit map[string]map[string]any `json:"neutron_openvswitch_agent_init_overrides"`
+	File map[string]map[string]any `json:"neutron_openvswitch_agent_ini_overrides"`
+}
+
+func osaExample(t *testing.T, h *handed) {
+	var vars osaVariables
+	exampleOf(t, "openstack-ansible/host_vars.yml", &vars)
+	h.files[agentFile] += asINI(vars.File)
+	h.unit = map[string]string{}
+	for name, value := range vars.Unit["Service"] {
+		h.unit[name] = fmt.Sprint(value)
+	}
+}
+
+// asINI writes options as tools do.
+func asINI(sections map[string]map[string]any) (out string) {
+	for section, options := range sections {
+		out += "[" + section + "]\n"
+		for name, value := range options {
+			out += fmt.Sprintf("%s = %v\n", name, value)
+		}
+	}
+	return out
+}
