@@ -28,8 +28,8 @@ bench-before: build ## this Patchbay beside that of the commit BEFORE=90d824e, i
 
 .PHONY: e2e-dhcp-storm
 e2e-dhcp-storm: build ## 1,000 guests of one host ask for their address at once, a DHCP agent's dnsmasq and then Patchbay: answered, times, CPU, as one table (root; PATCHBAY_STORM_GUESTS=1000; PATCHBAY_LAB_SERVER=sim for Patchbay alone)
-	@$(GO) test -count 1 -timeout 20m -tags bench -run TestDHCPStorm $(TESTFLAGS) -v ./bench/
+	@$(GO) test -count 1 -timeout 60m -tags bench -run TestDHCPStorm $(TESTFLAGS) -v ./bench/
 
 .PHONY: bench-services
 bench-services: build ## a compute node with 50 networks, DHCP and metadata: processes, memory, ports, namespaces, RPC and connections of the Python agents and of Patchbay, as one table (root; PATCHBAY_BENCH_NETWORKS=50)
-	@$(GO) test -count 1 -timeout 25m -tags bench -run TestServices $(TESTFLAGS) -v ./bench/
+	@$(GO) test -count 1 -timeout 60m -tags bench -run TestServices $(TESTFLAGS) -v ./bench/

@@ -64,11 +64,11 @@ func TestServices(t *testing.T) {
 		if err := s.host.StartDHCP(t.Context(), s.host.MetadataOptions()...); err != nil {
 			t.Fatal(err)
 		}
-		wait(t, "a dnsmasq and a haproxy for each network", 6*time.Minute, func() bool {
+		wait(t, "a dnsmasq and a haproxy for each network", 20*time.Minute, func() bool {
 			found := programs(t, s.host, "dhcp")
 			return found["dnsmasq"] >= s.count && found["haproxy"] >= s.count
 		})
-		wait(t, "all ports ACTIVE", 4*time.Minute, func() bool { return s.l.WaitActive(t.Context(), s.ids...) == nil })
+		wait(t, "all ports ACTIVE", 15*time.Minute, func() bool { return s.l.WaitActive(t.Context(), s.ids...) == nil })
 	}, "agent", "dhcp", "metadata")
 
 	fmt.Printf("\n%d networks with one VM each; neutron-server; load average before %s, after %s; took %s\nPython: %v\nPatchbay: %v\n\n",
@@ -204,7 +204,7 @@ func (s *services) measure(t *testing.T, start func(), of ...string) *serviceFig
 	f, began := &serviceFigures{programs: map[string]int{}}, time.Now()
 	from, _ := s.published()
 	start()
-	wait(t, "the agents to be idle", 4*time.Minute, func() bool { _, last := s.published(); return time.Since(last) > serviceSettle })
+	wait(t, "the agents to be idle", 10*time.Minute, func() bool { _, last := s.published(); return time.Since(last) > serviceSettle })
 	at, last := s.published()
 	f.rpc, f.took = at-from, last.Sub(began)
 	for _, service := range of {
