@@ -53,7 +53,7 @@ func (d *DHCP) Compile(o world.Object, want *pipeline.Want) {
 				of.FromPort(p.VIF.OFPort), of.Untagged(), of.HW(of.EthSrc, of.MAC(p.VIF.MAC)), of.Num(of.EthType, ether), of.Num(of.IPProto, datagram.ProtoUDP),
 				of.Num(of.UDPSrc, from), of.Num(of.UDPDst, to), dst,
 			},
-			Actions: []of.Action{extension.ToAgent(name, id, meter)},
+			Actions: extension.OnlyToAgent(name, id, meter),
 		})
 	}
 	if v4 {

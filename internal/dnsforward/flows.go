@@ -40,7 +40,7 @@ func (d *Forwarder) Compile(o world.Object, want *pipeline.Want) {
 	if meter != 0 {
 		want.Meters = append(want.Meters, extension.PacketMeter(br, "how often the port's DNS queries are answered", meter, d.PacketBound()))
 	}
-	toAgent := []of.Action{extension.ToAgent(name, id, meter)}
+	toAgent := extension.OnlyToAgent(name, id, meter)
 	add := func(reason string, priority uint16, actions []of.Action, match ...of.Term) {
 		from := of.Match{of.FromPort(p.VIF.OFPort), of.Untagged(), of.HW(of.EthSrc, of.MAC(p.VIF.MAC))}
 		want.Flow(br, reason, of.Flow{Table: pipeline.TableTransient, Priority: priority, Match: append(from, match...), Actions: actions})

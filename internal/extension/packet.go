@@ -63,6 +63,15 @@ func ToAgent(name, key string, meter uint32) openflow.Action {
 	return a
 }
 
+// OnlyToAgent returns the actions of a flow that does nothing but what [ToAgent] does. The meter is an instruction of the flow: os-ken cannot read a table with a
+// meter in such an action, so that a Python agent that runs next would delete none of the table's flows, and guests would ask nobody.
+func OnlyToAgent(name, key string, meter uint32) []openflow.Action {
+	if meter == 0 {
+		return []openflow.Action{ToAgent(name, key, 0)}
+	}
+	return []openflow.Action{openflow.Meter(meter), ToAgent(name, key, 0)}
+}
+
 // PacketMeter returns the meter for packets with one key.
 func PacketMeter(bridge, reason string, id uint32, b Bound) pipeline.Meter {
 	return pipeline.Meter{Bridge: bridge, Reason: reason, MeterDesc: openflow.MeterDesc{

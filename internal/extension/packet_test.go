@@ -45,4 +45,8 @@ func TestPacketsGoToWhoseFlowSentThem(t *testing.T) {
 	if c := extension.ToAgent("dns", "k", 7).(openflow.Controller); c.Meter != 7 || c.MaxLen != 0xffff {
 		t.Errorf("the action is %+v", c)
 	}
+	// os-ken reads a meter that is an instruction, and none in the action.
+	if got := string(openflow.AppendActions(nil, extension.OnlyToAgent("dns", "k", 7))); got != "meter:7,controller(userdata=64.6e.73.20.6b)" {
+		t.Errorf("a flow that only sends packets to the agent has %s", got)
+	}
 }

@@ -236,7 +236,7 @@ func TestTrunkPorts(t *testing.T) {
 func TestAnsweredByTheAgent(t *testing.T) {
 	h := host(t)
 	h.add(inspect.Flow{
-		Bridge: "br-int", Text: "table=60,priority=101,udp,in_port=3,dl_src=" + macA + ",tp_src=68,tp_dst=67 actions=controller(userdata=64.68,meter_id=7)", Owner: "port " + idA,
+		Bridge: "br-int", Text: "table=60,priority=101,udp,in_port=3,dl_src=" + macA + ",tp_src=68,tp_dst=67 actions=meter:7,controller(userdata=64.68)", Owner: "port " + idA,
 		Reason: "the agent answers the port's DHCP",
 	})
 	from, to, err := h.Ends("a", "b")
@@ -245,8 +245,8 @@ func TestAnsweredByTheAgent(t *testing.T) {
 	}
 	v := h.Judge(&Journey{
 		From: from, To: to, Packet: Packet{Protocol: "udp", Src: from.IP, Dst: to.IP, SrcMAC: macA, DstMAC: macB},
-		Trace: traced(t, "userspace(pid=0,controller(reason=1))", "br-int 0 priority=1 in_port=3: goto_table:60",
-			"br-int 60 priority=101 udp,in_port=3,dl_src="+macA+",tp_src=68,tp_dst=67: controller(userdata=64.68,meter_id=7)"),
+		Trace: traced(t, "meter(0),userspace(pid=0,controller(reason=1))", "br-int 0 priority=1 in_port=3: goto_table:60",
+			"br-int 60 priority=101 udp,in_port=3,dl_src="+macA+",tp_src=68,tp_dst=67: meter:7,controller(userdata=64.68)"),
 	})
 	if v.Outcome != Answered || v.Text != "the agent answers the port's DHCP" {
 		t.Errorf("%s", v)
