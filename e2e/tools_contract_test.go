@@ -13,8 +13,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"sigs.k8s.io/yaml"
 )
 
 // contractCells are what a tool expects of an image, and what it gives to a container of it.
@@ -274,8 +272,9 @@ func (c *container) hasProbes(t *testing.T, x *tools) {
 func (c *container) keepsSnapshot(t *testing.T, x *tools) {
 	read := func() string { return c.log(t) }
 	file := filepath.Join(c.state, "patchbay.snapshot")
-	if out, err := c.run("root", "sh", "-c", "ls -ln "+c.state); err != nil || !strings.Contains(out, "patchbay.") {
-		t.Fatalf("no state in %s: %v: %s", file, err, out)
+	if !x.eventually(2*wired, func() bool { _, err := c.run("root", "test", "-s", file); return err == nil }) { // written once the agent is in sync
+		out, _ := c.run("root", "sh", "-c", "patchbay status; ls -ln "+c.state)
+		t.Fatalf("there is no %s:\n%s", file, out)
 	}
 	for _, args := range [][]string{{"stop", "-t", "10", c.name}, {"rm", c.name}} {
 		if out, err := c.podman(args...); err != nil {
@@ -301,123 +300,4 @@ func (c *container) stops(t *testing.T, _ *tools) {
 	if got := strings.TrimSpace(c.inspect(t, "{{.State.ExitCode}}")); got != "0" || took > 15*time.Second {
 		t.Errorf("it ended with status %s after %s", got, took)
 	}
-}
-
-// exampleOf reads a file of deploy/examples.
-func exampleOf(t *testing.T, path string, into any) string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "deploy", "examples", path))
-	if err == nil && into != nil {
-		err = yaml.Unmarshal(text, into)
-	}
-	if err != nil {
-		t.Fatalf("%s: %v", path, err)
-	}
-	return string(text)
-}
-
-// kollaVariables are those of deploy/examples/kolla-ansible.
-type kollaVariables struct {
-	Image   string   `json:"neutron_openvswitch_agent_image_full"`
-	Volumes []string `json:"neutron_openvswitch_agent_extra_volumes"`
-	Test    []string `json:"neutron_openvswitch_agent_healthcheck_test"`
-}
-
-func kollaVars(t *testing.T) (vars kollaVariables) {
-	exampleOf(t, "kolla-ansible/host_vars.yml", &vars)
-	return vars
-}
-
-const agentFile = "/etc/neutron/plugins/ml2/openvswitch_agent.ini"
-
-// kollaExample adds the example's options to those that are handed over.
-func kollaExample(t *testing.T, h *handed) kollaVariables {
-	h.files[agentFile] += exampleOf(t, "kolla-ansible/openvswitch_agent.ini", nil)
-	return kollaVars(t)
-}
-
-// volumes are the arguments for named volumes of the tool. The state is in the one that there is.
-func (c *container) volumes(list []string) (args []string) {
-	for _, v := range list {
-		_, c.state, _ = strings.Cut(v, ":")
-		args = append(args, "-v", c.name+"-state:"+c.state)
-	}
-	return args
-}
-
-// helmValues are those of deploy/examples/openstack-helm.
-type helmValues struct {
-	Images struct{ Tags map[string]string }
-	Conf   struct {
-		Plugins struct {
-			Agent map[string]map[string]any `json:"openvswitch_agent"`
-		}
-	}
-	Pod struct {
-		Lifecycle struct {
-			Upgrades struct {
-				DaemonSets struct {
-					Strategy string `json:"pod_replacement_strategy"`
-				}
-			}
-		}
-		Mounts struct {
-			Agent struct {
-				Agent struct {
-					Volumes []struct {
-						Name     string
-						HostPath struct{ Path string }
-					}
-					VolumeMounts []struct{ Name, MountPath string }
-				} `json:"neutron_ovs_agent"`
-			} `json:"neutron_ovs_agent"`
-		}
-	}
-}
-
-func helmExample(t *testing.T, h *handed) (values helmValues) {
-	exampleOf(t, "openstack-helm/values.yaml", &values)
-	h.files[agentFile] += asINI(values.Conf.Plugins.Agent)
-	return values
-}
-
-// hostPaths makes directories of the node as a kubelet does, for root alone to write to, and mounts them.
-func (c *container) hostPaths(t *testing.T, values helmValues) (args []string) {
-	t.Helper()
-	for i, v := range values.Pod.Mounts.Agent.Agent.Volumes {
-		dir := filepath.Join(c.dir, "node", v.HostPath.Path)
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		c.state = values.Pod.Mounts.Agent.Agent.VolumeMounts[i].MountPath
-		args = append(args, "-v", dir+":"+c.state)
-	}
-	return args
-}
-
-// osaVariables are those of deploy/examples/openstack-ansible.
-type osaVariables struct {
-	Unit map[string]map[string]any `json:"neutron_openvswitch_agent_init_overrides"`
-	File map[string]map[string]any `json:"neutron_openvswitch_agent_ini_overrides"`
-}
-
-func osaExample(t *testing.T, h *handed) {
-	var vars osaVariables
-	exampleOf(t, "openstack-ansible/host_vars.yml", &vars)
-	h.files[agentFile] += asINI(vars.File)
-	h.unit = map[string]string{}
-	for name, value := range vars.Unit["Service"] {
-		h.unit[name] = fmt.Sprint(value)
-	}
-}
-
-// asINI writes options as tools do.
-func asINI(sections map[string]map[string]any) (out string) {
-	for section, options := range sections {
-		out += "[" + section + "]\n"
-		for name, value := range options {
-			out += fmt.Sprintf("%s = %v\n", name, value)
-		}
-	}
-	return out
 }
