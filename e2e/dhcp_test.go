@@ -35,7 +35,7 @@ func TestDHCP(t *testing.T) {
 		t.FailNow()
 	}
 	var before map[string]map[string]string
-	if !x.run(t, "dnsmasq answers udhcpc, dhclient and dhclient -6", "2", func(t *testing.T) { before = x.ask(t, x.vm.VM, "dnsmasq") }) {
+	if !x.run(t, "dnsmasq answers udhcpc, dhclient, dhcpcd and systemd-networkd", "2", func(t *testing.T) { before = x.ask(t, x.vm.VM, "dnsmasq") }) {
 		t.FailNow()
 	}
 	x.run(t, "a client that dnsmasq has bound renews at the extension", "1", x.renews)
@@ -69,6 +69,16 @@ func (x *leased) prepare(t *testing.T) {
 	if err := x.l.Host(2).StartDHCP(x.ctx); err != nil {
 		t.Fatal(err)
 	}
+	x.leases(t)
+	x.vm = x.plugVM(t, "asks", 1, 50, false)
+	if err := x.l.WaitActive(x.ctx, x.vm.PortID); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// leases makes the network.
+func (x *leased) leases(t *testing.T) {
+	t.Helper()
 	var network struct{ Network identified }
 	x.post(t, "networks", attributes{"network": attributes{"name": "leased", "tenant_id": lab.Project}}, &network)
 	x.net.ID, x.net.Name = network.Network.ID, "leased"
@@ -88,16 +98,13 @@ func (x *leased) prepare(t *testing.T) {
 	x.v6 = subnet(attributes{
 		"ip_version": 6, "cidr": "fd00:21::/64", "ipv6_address_mode": "dhcpv6-stateful", "ipv6_ra_mode": "dhcpv6-stateful", "dns_nameservers": []string{"fd00:21::53"},
 	})
-	x.vm = x.plugVM(t, "asks", 1, 50, false)
-	if err := x.l.WaitActive(x.ctx, x.vm.PortID); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // plugVM plugs in a VM with one address of each version.
 func (x *leased) plugVM(t *testing.T, name string, host, last int, hybrid bool) *vm {
 	t.Helper()
 	made, err := x.l.Host(host).Plug(x.ctx, lab.Port{NetworkID: x.net.ID, Name: name, Hybrid: hybrid, Extra: attributes{
+		"device_id": name + "-instance",
 		"fixed_ips": []attributes{
 			{"subnet_id": x.v4, "ip_address": fmt.Sprintf("10.21.0.%d", last)}, {"subnet_id": x.v6, "ip_address": fmt.Sprintf("fd00:21::%d", last)},
 		},
@@ -116,17 +123,20 @@ func (x *leased) plugVM(t *testing.T, name string, host, last int, hybrid bool) 
 func (x *leased) ask(t *testing.T, v *lab.VM, from string) map[string]map[string]string {
 	t.Helper()
 	out := map[string]map[string]string{}
-	if got, err := x.udhcpc(t, v, "eth0"); err != nil {
-		t.Errorf("udhcpc has no lease of the %s: %v", from, err)
-	} else {
-		out["udhcpc"] = got
-	}
-	for name, args := range map[string][]string{"dhclient": {"-4"}, "dhclient -6": {"-6"}} {
-		if got := x.dhclient(t, v, args...); got == nil {
-			t.Errorf("%s has no lease of the %s", name, from)
-		} else {
-			out[name] = got
+	for name, client := range map[string]func() (map[string]string, error){
+		"udhcpc":           func() (map[string]string, error) { return x.udhcpc(t, v, "eth0") },
+		"dhclient":         func() (map[string]string, error) { return x.dhclient(t, v, "-4") },
+		"dhclient -6":      func() (map[string]string, error) { return x.dhclient(t, v, "-6", "-D", "LL") },
+		"dhcpcd":           func() (map[string]string, error) { return x.dhcpcd(t, v, "-4") },
+		"dhcpcd -6":        func() (map[string]string, error) { return x.dhcpcd(t, v, "-6") },
+		"systemd-networkd": func() (map[string]string, error) { return x.networkd(t, v) },
+	} {
+		got, err := client()
+		if err != nil {
+			t.Errorf("%s has no lease of the %s: %v", name, from, err)
+			continue
 		}
+		out[name] = got
 	}
 	return out
 }
@@ -192,7 +202,7 @@ func (x *leased) udhcpc(t *testing.T, v *lab.VM, link string) (map[string]string
 var leaseLine = regexp.MustCompile(`(?m)^\s*(?:option )?([a-z0-9.-]+) (.+?);?\s*$`)
 
 // dhclient asks, and returns the lines of the lease.
-func (x *leased) dhclient(t *testing.T, v *lab.VM, args ...string) map[string]string {
+func (x *leased) dhclient(t *testing.T, v *lab.VM, args ...string) (map[string]string, error) {
 	t.Helper()
 	x.bare(t, v, "eth0")
 	dir := t.TempDir()
@@ -200,7 +210,8 @@ func (x *leased) dhclient(t *testing.T, v *lab.VM, args ...string) map[string]st
 	ctx, cancel := context.WithTimeout(x.ctx, 20*time.Second)
 	defer cancel()
 	cmd := v.Command(ctx, "dhclient", append(args, "-1", "-d", "-sf", "/bin/true", "-lf", file, "-pf", filepath.Join(dir, "pid"), "eth0")...)
-	cmd.WaitDelay = time.Second
+	var out strings.Builder
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &out, time.Second
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -210,13 +221,13 @@ func (x *leased) dhclient(t *testing.T, v *lab.VM, args ...string) map[string]st
 	_ = cmd.Wait()
 	text, _ := os.ReadFile(file)
 	if !leased() {
-		return nil
+		return nil, fmt.Errorf("%s", out.String())
 	}
 	got := map[string]string{}
 	for _, m := range leaseLine.FindAllStringSubmatch(string(text), -1) {
 		got[m[1]] = m[2]
 	}
-	return got
+	return got, nil
 }
 
 // differing are what the two answer differently, with the reason; anything else is a fault.
@@ -227,8 +238,11 @@ var differing = map[string]string{
 	"dhcp-renewal-time": "dnsmasq shortens T1 at random", "dhcp-rebinding-time": "the same",
 	"staticroutes": "compared by itself", "msstaticroutes": "compared by itself", "rfc3442-classless-static-routes": "compared by itself",
 	"max-life": "dnsmasq takes the client's wish if that is shorter", "preferred-life": "the same",
-	"dhcp6.client-id": "the client's", "opt61": "returned by RFC 6842",
-	"interface": "", "mask": "", "action": "", "dhcptype": "", "sname": "", "boot_file": "",
+	"dhcp6.client-id": "the client's", "opt61": "returned by RFC 6842", "dhcp_client_identifier": "the same",
+	"dhcp_server_identifier": "the gateway in place of the DHCP port", "SERVER_ADDRESS": "the same", "NEXT_SERVER": "the same", "dhcp6_server_id": "another server",
+	"classless_static_routes": "compared by itself", "ms_classless_static_routes": "compared by itself", "CLASSLESS_ROUTES": "compared by itself",
+	"dhcp6_ia_na1_t2": "four fifths by RFC 8415, and seven eighths with dnsmasq",
+	"interface":       "", "mask": "", "action": "", "dhcptype": "", "sname": "", "boot_file": "",
 }
 
 // compare looks at what a client got from one and the other.
@@ -247,8 +261,11 @@ func (x *leased) compare(t *testing.T, before, after map[string]map[string]strin
 		}
 	}
 	// The network has no router, so that dnsmasq gives no route to the metadata.
-	if a, b := before["udhcpc"]["staticroutes"], strings.Replace(after["udhcpc"]["staticroutes"], "169.254.169.254/32 10.21.0.1 ", "", 1); a != b {
-		t.Errorf("routes: dnsmasq %q, extension %q", a, b)
+	toMetadata := regexp.MustCompile(`169\.254\.169\.254/32[ ,]10\.21\.0\.1 ?`)
+	for client, option := range map[string]string{"udhcpc": "staticroutes", "dhcpcd": "classless_static_routes", "systemd-networkd": "CLASSLESS_ROUTES"} {
+		if a, b := before[client][option], toMetadata.ReplaceAllString(after[client][option], ""); a == "" || a != b {
+			t.Errorf("%s: routes: dnsmasq %q, extension %q", client, a, b)
+		}
 	}
 	if a, b := strings.Fields(before["dhclient -6"]["iaaddr"] + " ")[0], strings.Fields(after["dhclient -6"]["iaaddr"] + " ")[0]; a != b {
 		t.Errorf("IPv6 address: dnsmasq %s, extension %s", a, b)
@@ -411,8 +428,8 @@ func (x *leased) alone(t *testing.T) {
 	if got["ip"] != "10.21.0.50" || got["dns"] != "192.0.2.54 192.0.2.53" {
 		t.Errorf("got %v", got)
 	}
-	if six := x.dhclient(t, x.vm.VM, "-6"); six == nil {
-		t.Error("no IPv6 lease")
+	if _, err := x.dhclient(t, x.vm.VM, "-6"); err != nil {
+		t.Errorf("no IPv6 lease: %v", err)
 	}
 }
 

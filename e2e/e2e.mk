@@ -79,6 +79,10 @@ e2e-hostile: build ## a VM that sends FRAMES=20000 generated frames of every kin
 e2e-dhcp: build ## DHCP answered on the host: real clients at a DHCP agent's dnsmasq and at the extension, option for option; renewal over the change, trunk, iptables_hybrid, broker and server away (root)
 	$(GO) test -count 1 -timeout 12m -tags e2e -v -run TestDHCP $(TESTFLAGS) ./e2e/
 
+.PHONY: e2e-services-handover
+e2e-services-handover: build ## a host whose Python agent answers DHCP, metadata and DNS given to Patchbay and back, twice: a lease that lasts, the same answers, nothing of the other agent left (root; RELEASE=29, which is the first with dns_forwarder)
+	PATCHBAY_LAB_RELEASE=$(or $(RELEASE),29) $(GO) test -count 1 -timeout 30m -tags e2e -v -run TestServicesHandover $(TESTFLAGS) ./e2e/
+
 .PHONY: e2e-guests-hostile
 e2e-guests-hostile: build ## REQUESTS=100000 malformed DHCP, DNS and metadata requests of guests to a running agent, then as many from one port as fast as it can: panics, memory, another tenant's answers, wiring meanwhile (root; SEED=1, 0 for a new one)
 	PATCHBAY_LAB_SERVER=$(or $(PATCHBAY_LAB_SERVER),sim) REQUESTS=$(or $(REQUESTS),100000) SEED=$(SEED) $(GO) test -count 1 -timeout 15m -tags e2e -v -run TestGuestsHostile $(TESTFLAGS) ./e2e/

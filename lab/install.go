@@ -19,7 +19,7 @@ func Packages() []string {
 		"neutron-server", "python3-pymysql", "neutron-openvswitch-agent",
 		"rabbitmq-server", "mariadb-server", "openvswitch-switch",
 		"iproute2", "ethtool", "iputils-ping", "conntrack", "procps",
-		"neutron-dhcp-agent", "dnsmasq-base", "isc-dhcp-client", "udhcpc",
+		"neutron-dhcp-agent", "dnsmasq-base", "isc-dhcp-client", "udhcpc", "dhcpcd-base", "systemd",
 		"neutron-l3-agent", "iptables", "ipset", "keepalived",
 	}
 }

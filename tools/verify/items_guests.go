@@ -17,7 +17,7 @@ func guests() []item {
 	}
 	return []item{
 		live("e2e-guests-hostile", section, "make --no-print-directory e2e-guests-hostile SEED=0", "e2e", []claim{
-			{text: "100,000 malformed DHCP, DNS and metadata requests of guests to a running agent; another tenant's VM, with the same addresses, asks meanwhile", wanted: "0 panics, 0 of another's, memory 1.1 × at most", show: "{panics} panics, {wrong} wrong answers, memory {memory} ×; {dhcp} DHCP packets and {dns} DNS packets of {requests} requests came to the agent; seed {seed}"},
+			{text: "100,000 malformed DHCP, DNS and metadata requests of guests to a running agent; another tenant's VM, with the same addresses, asks meanwhile", wanted: "0 panics, 0 of another's, memory in use 1.1 × at most", show: "{panics} panics, {wrong} wrong answers, memory in use {memory} ×; {dhcp} DHCP packets and {dns} DNS packets of {requests} requests came to the agent; seed {seed}"},
 			{text: "wiring a port meanwhile, and while one port sends requests as fast as the switch takes them", wanted: "3 × at most", show: "{wiring} × as long, and {flood} ×"},
 		},
 			figure{name: "seed", pattern: `^SEED=(-?\d+) REQUESTS`},
@@ -29,6 +29,15 @@ func guests() []item {
 			figure{name: "memory", pattern: `^memory: .* after, ([\d.]+) times`, want: "<= 1.1"},
 			figure{name: "wiring", pattern: `^wiring: .* meanwhile, ([\d.]+) times`, want: "<= 3"},
 			figure{name: "flood", pattern: `^wiring: .* floods, ([\d.]+) times`, want: "<= 3"}),
+		live("e2e-dhcp", section, "make --no-print-directory e2e-dhcp", "e2e", []claim{
+			{text: "udhcpc, dhclient, dhcpcd and systemd-networkd, over IPv4 and IPv6, ask a DHCP agent and the agent for the same port, option for option; renewal over the change, trunk, iptables_hybrid, broker and server down", wanted: "0 failed", show: "{cases} cases, {failed} failed"},
+		},
+			figure{name: "cases", pattern: `^(\d+) cases, \d+ failed`, want: ">= 9"}, figure{name: "failed", pattern: `^\d+ cases, (\d+) failed`, want: "= 0"}),
+		live("e2e-services-handover", section, "make --no-print-directory e2e-services-handover", "e2e", []claim{
+			{text: "a host whose Python agent 29 answers DHCP, metadata and DNS, given to Patchbay and back, twice; a VM with a lease of two minutes", wanted: "0 failed", show: "{cases} cases, {failed} failed; {renewals} renewals, the address lost {lost} times"},
+		},
+			figure{name: "cases", pattern: `^(\d+) cases, \d+ failed`, want: ">= 12"}, figure{name: "failed", pattern: `^\d+ cases, (\d+) failed`, want: "= 0"},
+			figure{name: "renewals", pattern: `^(\d+) renewals, the address lost`, want: ">= 4"}, figure{name: "lost", pattern: `renewals, the address lost (\d+) times`, want: "= 0"}),
 		live("e2e-dhcp-storm", section, "make --no-print-directory e2e-dhcp-storm", "bench", []claim{
 			{text: "1,000 guests of one host ask for their address at once, three times", wanted: "all answered", show: "{answered} answered, {wrong} wrong; half after {p50}, 99 of 100 after {p99}, {cpu} of CPU"},
 			{text: "the same of a DHCP agent's dnsmasq, in the same run", wanted: "shown", show: "{python-answered} answered; half after {python-p50}, 99 of 100 after {python-p99}, {python-cpu} of CPU"},
