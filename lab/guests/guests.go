@@ -12,7 +12,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"runtime"
@@ -71,23 +70,25 @@ func (g *Guests) open(ctx context.Context, netns string, names []string) error {
 	if out, err := ip.CombinedOutput(); err != nil {
 		return fmt.Errorf("bringing links up: %w: %s", err, out)
 	}
+	if g.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
+		return err
+	}
 	for i, name := range names {
-		link, err := net.InterfaceByName(name)
-		if err != nil {
-			return err
+		link, err := unix.NewIfreq(name)
+		if err == nil {
+			err = unix.IoctlIfreq(g.fd, unix.SIOCGIFINDEX, link) // package net reads all links to find one
 		}
-		g.links = append(g.links, link.Index)
-		g.numbers[link.Index] = i
+		if err != nil {
+			return fmt.Errorf("looking for link %s: %w", name, err)
+		}
+		g.links = append(g.links, int(link.Uint32()))
+		g.numbers[int(link.Uint32())] = i
 	}
 	return g.socket()
 }
 
-// socket opens the socket. It takes answers of all links of the namespace.
+// socket has the socket take answers of all links of the namespace.
 func (g *Guests) socket() error {
-	var err error
-	if g.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
-		return err
-	}
 	filter := answers()
 	timeout := unix.NsecToTimeval(int64(50 * time.Millisecond))
 	return errors.Join(
