@@ -30,11 +30,13 @@ type server struct {
 	calls  []string
 	err    error
 	sends  func()
-	gone   func() // it is told that something is inactive
+	gone   func()    // it is told that something is inactive
+	until  time.Time // how long the last call waits for an answer
 }
 
 // Call implements neutron.Caller.
-func (s *server) Call(_ context.Context, t messaging.Target, method string, args, _ any) error {
+func (s *server) Call(ctx context.Context, t messaging.Target, method string, args, _ any) error {
+	s.until, _ = ctx.Deadline()
 	text, _ := json.Marshal(args)
 	var a struct {
 		Msg          struct{ ID string }
@@ -532,6 +534,9 @@ func TestSync(t *testing.T) {
 			t.Fatalf("%d: calls %+v", i, calls)
 		}
 		_, err := calls[0].Run(t.Context(), neutron.NewServer(h.server, "hv1"))
+		if left := time.Until(h.server.until); h.server.until.IsZero() != (i > 0) || left > firstWait {
+			t.Errorf("%d: the call waits %s for an answer", i, left)
+		}
 		if err == nil || !strings.Contains(err.Error(), "no answer; ") || !strings.Contains(err.Error(), "service_plugins = taas") {
 			t.Errorf("%v", err)
 		}

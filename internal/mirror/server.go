@@ -15,8 +15,12 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 )
 
-// settleAfter is how long messages may take that the server has sent before it answered.
-const settleAfter = 30 * time.Second
+const (
+	// settleAfter is how long messages may take that the server has sent before it answered.
+	settleAfter = 30 * time.Second
+	// firstWait is how long the agent waits for the answer before it takes it that there is no plugin, and is in sync without one.
+	firstWait = 10 * time.Second
+)
 
 // The keys of calls: what is active, and a report about a tap service or a tap flow.
 type (
@@ -37,7 +41,11 @@ func (m *Mirrors) Resync() {
 func (m *Mirrors) Calls() []extension.Call {
 	var out []extension.Call
 	if m.asking {
-		out = append(out, extension.Call{Key: syncCall{}, Background: m.failing, Run: sync})
+		run := sync
+		if !m.failing {
+			run = syncSoon
+		}
+		out = append(out, extension.Call{Key: syncCall{}, Background: m.failing, Run: run})
 	}
 	for _, r := range slices.SortedFunc(maps.Keys(m.due), func(a, b report) int { return cmp.Or(strings.Compare(a.kind, b.kind), strings.Compare(a.id, b.id)) }) {
 		status, tell := m.due[r], (*neutron.Server).TapServiceStatus
@@ -47,6 +55,13 @@ func (m *Mirrors) Calls() []extension.Call {
 		out = append(out, extension.Call{Key: r, Run: func(ctx context.Context, s *neutron.Server) (any, error) { return status, tell(s, ctx, r.id, status) }})
 	}
 	return out
+}
+
+// syncSoon is sync, but does not hold the agent up for rpc_response_timeout.
+func syncSoon(ctx context.Context, s *neutron.Server) (any, error) {
+	ctx, cancel := context.WithTimeout(ctx, firstWait)
+	defer cancel()
+	return sync(ctx, s)
 }
 
 // sync has the server send what is active.

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// held is what agents and broker hold, as soon as no message waits any more.
+// held is what agents and broker hold, as soon as no message to an agent waits any more.
 func (f *Fleet) held(ctx context.Context, part string) (Held, error) {
 	began, n := time.Now(), int64(f.cfg.Agents)
 	for {
@@ -17,15 +17,15 @@ func (f *Fleet) held(ctx context.Context, part string) (Held, error) {
 		if err != nil {
 			return Held{}, err
 		}
-		if depth.Messages == 0 {
+		if depth.Sent == 0 {
 			heap, resident := memory()
 			_, rss := f.usage.broker()
 			return Held{Heap: heap / n, Resident: resident / n, Goroutines: float64(runtime.NumGoroutine()) / float64(n), BrokerBytes: rss, Depth: depth}, nil
 		}
 		if time.Since(began) > f.cfg.Settle {
-			return Held{}, fmt.Errorf("%d messages wait in the broker's queues after %s", depth.Messages, f.cfg.Settle)
+			return Held{}, fmt.Errorf("%d messages to agents wait in the broker's queues after %s", depth.Sent, f.cfg.Settle)
 		}
-		f.tell(part, fmt.Sprintf("%d messages wait", depth.Messages), false, time.Since(began))
+		f.tell(part, fmt.Sprintf("%d messages to agents wait", depth.Sent), false, time.Since(began))
 		if err := pause(ctx, time.Second); err != nil {
 			return Held{}, err
 		}

@@ -123,6 +123,7 @@ type Depth struct {
 	Queues   int `json:"count"`
 	Consumed int `json:"consumed"`
 	Messages int `json:"messages"`
+	Sent     int `json:"sent"` // of these, not calls and not answers to calls
 	Longest  int `json:"longest"`
 }
 

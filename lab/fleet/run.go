@@ -89,6 +89,7 @@ func (f *Fleet) awaitSync(ctx context.Context, part string, since time.Time) (ti
 	why := ""
 	for {
 		var left []*host
+		asked := time.Now()
 		for _, h := range waiting {
 			if ok, reason := h.inSync(ctx); !ok {
 				left, why = append(left, h), h.name+": "+reason
@@ -107,9 +108,14 @@ func (f *Fleet) awaitSync(ctx context.Context, part string, since time.Time) (ti
 		select {
 		case <-ctx.Done():
 			return took, fmt.Errorf("%d agents are not in sync after %.0f s, such as %s: %w", len(left), took.Seconds(), why, ctx.Err())
-		case <-time.After(200 * time.Millisecond):
+		case <-time.After(askAgain(time.Since(asked))):
 		}
 	}
+}
+
+// askAgain is the pause before agents are asked again, of whom all were asked in the time that is given: being asked must not cost them much.
+func askAgain(took time.Duration) time.Duration {
+	return min(max(200*time.Millisecond, 10*took), 2*time.Second)
 }
 
 // rest measures agents that have nothing to do.
@@ -156,11 +162,11 @@ func (f *Fleet) settle(ctx context.Context, r *Result) (string, error) {
 			return "", ctx.Err()
 		case <-time.After(3 * time.Second):
 		}
-		if depth.Messages == 0 && f.counts.deliveries.Load() == delivered {
+		if depth.Sent == 0 && f.counts.deliveries.Load() == delivered {
 			break
 		}
 		if time.Now().After(end) {
-			return "", fmt.Errorf("%d messages wait in the broker's queues after %s", depth.Messages, f.cfg.Settle)
+			return "", fmt.Errorf("%d messages to agents wait in the broker's queues after %s", depth.Sent, f.cfg.Settle)
 		}
 	}
 	if _, err := f.awaitSync(ctx, "settle", began); err != nil {

@@ -63,3 +63,14 @@ func TestMore(t *testing.T) {
 		t.Errorf("%v", sortedNames(storms))
 	}
 }
+
+func TestQueuesOfCalls(t *testing.T) {
+	for queue, want := range map[string]bool{
+		"reply_0a1b": true, "q-plugin": true, "q-plugin.server1": true, "q-reports-plugin": true,
+		"neutron-openvswitch-agent_fanout_h1_0a1b": false, "q-agent-notifier-port-update_fanout_0a1b": false, "q-agent-notifier-port-update.h1": false,
+	} {
+		if isOfCalls(queue) != want {
+			t.Errorf("%s: %v", queue, !want)
+		}
+	}
+}

@@ -8,11 +8,14 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/patchbay-sdn/patchbay/lab/sim/region"
 )
 
 // usage is what the broker and this process have used so far.
@@ -191,7 +194,8 @@ func memory() (heap, resident int64) {
 	return int64(m.HeapAlloc + m.StackInuse), residentOf(os.Getpid()) //nolint:gosec // both are far below
 }
 
-// depth is how many messages wait for somebody in the broker's queues, in all and in the longest. Those of agents that crashed wait for nobody.
+// depth is how many messages wait for somebody in the broker's queues: in all, in the longest, and those that agents are sent. Those of agents that crashed
+// wait for nobody.
 func (f *Fleet) depth(ctx context.Context) (Depth, error) {
 	queues, err := f.broker.Queues(ctx)
 	d := Depth{Queues: len(queues)}
@@ -201,6 +205,15 @@ func (f *Fleet) depth(ctx context.Context) (Depth, error) {
 		}
 		d.Consumed++
 		d.Messages, d.Longest = d.Messages+q.Messages, max(d.Longest, q.Messages)
+		if !isOfCalls(q.Name) {
+			d.Sent += q.Messages
+		}
 	}
 	return d, err
+}
+
+// isOfCalls says whether a queue has calls of agents or the answers to them. Thousands of agents report their state at any time: such queues are never empty.
+func isOfCalls(queue string) bool {
+	topic, _, _ := strings.Cut(queue, ".")
+	return strings.HasPrefix(queue, "reply_") || slices.Contains(region.Topics(), topic)
 }
