@@ -73,9 +73,14 @@ func TestLivePackets(t *testing.T) {
 				t.Fatal(err)
 			}
 			// What a sends waits for us before it goes on to b; what is meant
-			// for 10.9.0.3, who does not exist, is ours to answer.
+			// for 10.9.0.3, who does not exist, is ours to answer, and comes by
+			// a connection beside the usual one.
+			beside := dial(t, sw, only(v))
+			if err := beside.EnablePacketIns(ctx, 5); err != nil {
+				t.Fatal(err)
+			}
 			pause := Controller{MaxLen: 0xffff, Reason: ReasonAction, Pause: true, Userdata: "go on"}
-			ours := Controller{MaxLen: 0xffff, Reason: ReasonAction, Userdata: "answer"}
+			ours := Controller{MaxLen: 0xffff, Reason: ReasonAction, Userdata: "answer", ID: 5}
 			third := mustMAC(t, "02:00:00:00:00:33")
 			flows := []Flow{
 				{Priority: 10, Cookie: 0xaa, Match: Match{FromPort(1)}, Actions: []Action{Set(Reg5, Uint(0x55)), pause, Output(2)}},
@@ -101,6 +106,19 @@ func TestLivePackets(t *testing.T) {
 				defer close(done)
 				for {
 					select {
+					case p, ok := <-beside.PacketIns():
+						if !ok {
+							return
+						}
+						if string(p.Userdata) != "answer" {
+							t.Errorf("packet-in of another connection: %q", p.Userdata)
+						}
+						if out := answer(p.Packet, third); out != nil {
+							if err := c.Send(ctx, []Message{PacketOut{Packet: out, Actions: []Action{Output(1)}}}); err != nil {
+								t.Errorf("packet-out: %v", err)
+							}
+							answered++
+						}
 					case p, ok := <-c.PacketIns():
 						if !ok {
 							return
@@ -114,15 +132,6 @@ func TestLivePackets(t *testing.T) {
 								t.Errorf("resume: %v", err)
 							}
 							resumed++
-						case "answer":
-							out := answer(p.Packet, third)
-							if out == nil {
-								continue
-							}
-							if err := c.Send(ctx, []Message{PacketOut{Packet: out, Actions: []Action{Output(1)}}}); err != nil {
-								t.Errorf("packet-out: %v", err)
-							}
-							answered++
 						default:
 							t.Errorf("packet-in with userdata %q", p.Userdata)
 						}
@@ -162,6 +171,12 @@ func TestLivePackets(t *testing.T) {
 					}
 					break
 				}
+			}
+			if _, err := beside.SwitchConfig(ctx); err != nil { // what comes before the answer is here
+				t.Fatal(err)
+			}
+			if len(beside.Events()) > 0 {
+				t.Errorf("a connection for packets tells of %+v", <-beside.Events())
 			}
 		})
 	}

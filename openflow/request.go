@@ -106,11 +106,14 @@ func (c *Conn) SetSwitchConfig(ctx context.Context, s SwitchConfig) error {
 
 // EnablePacketIns makes the switch send packet-ins, with userdata and
 // continuation, port changes and removed flows. The id is the one that
-// Controller actions address; 0 is the usual one.
+// Controller actions address; 0 is the usual one. With another one nothing
+// comes but packets of Controller actions: such a connection is beside the
+// usual one.
 func (c *Conn) EnablePacketIns(ctx context.Context, id uint16) error {
 	msgs := []Message{setConfig(SwitchConfig{MissSendLen: 0xffff}), setPacketInFormat()}
 	if id != 0 {
-		msgs = append(msgs, setControllerID(id))
+		actions := uint32(1 << ReasonAction)
+		msgs = append(msgs, setControllerID(id), setAsync(Async{PacketIn: [2]uint32{actions, actions}}))
 	}
 	return c.Send(ctx, msgs)
 }

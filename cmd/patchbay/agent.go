@@ -125,9 +125,8 @@ func startAgent(ctx context.Context, o *options.Options, to logging) error {
 	if err != nil {
 		return err
 	}
-	cfg.Link = runner.Supervised(func(ctx context.Context, bridge string) (*openflow.Conn, error) {
-		return dialBridge(ctx, o, bridge)
-	})
+	cfg.Link = runner.Supervised(func(ctx context.Context, bridge string) (*openflow.Conn, error) { return dialBridge(ctx, o, bridge) })
+	cfg.PacketLink = cfg.Link
 	if connections != nil {
 		cfg.ConntrackLimit = uint32(o.Patchbay.ConntrackLimit) //nolint:gosec // bounded by its type
 		cfg.Limits = conntrack.NewLimiter(o.OVS.DatapathType, runDir(o), filepath.Join(o.Default.StatePath, "patchbay.ct-limits"))

@@ -49,8 +49,9 @@ type Config struct {
 	// World and Settings are what wiring needs of the options.
 	World    world.Config
 	Settings pipeline.Settings
-	// Link keeps a connection to a bridge, given by its name, until ctx ends; then it closes the channel.
-	Link func(ctx context.Context, bridge string) <-chan Link
+	// Link keeps a connection to a bridge, given by its name, until ctx ends; then it closes the channel. PacketLink keeps one that only packets of flows of
+	// extensions come by; nil: there is none.
+	Link, PacketLink func(ctx context.Context, bridge string) <-chan Link
 	// Statistics reads the counters of interfaces, by the interface's name and theirs, for people who ask; nil: nobody can.
 	Statistics func(ctx context.Context) (map[string]map[string]int, error)
 	// Conntrack is told which connections are not allowed any more; nil when nothing is filtered.
@@ -136,7 +137,7 @@ func New(cfg Config, sw Switch, open func(onEvent func(messaging.Event)) (Broker
 		return nil, err
 	}
 	a.runner = runner.New(runner.Config{
-		Host: cfg.Host, LocalIP: cfg.World.LocalIP, Broker: a.broker, Handler: a.take, Switch: sw, Link: cfg.Link, Conntrack: cfg.Conntrack,
+		Host: cfg.Host, LocalIP: cfg.World.LocalIP, Broker: a.broker, Handler: a.take, Switch: sw, Link: cfg.Link, PacketLink: cfg.PacketLink, Conntrack: cfg.Conntrack,
 		Limits: cfg.Limits, Rules: cfg.Rules, Forwarding: cfg.Forwarding, Metadata: cfg.Metadata, Resolver: cfg.Resolver, Records: cfg.Records, Snapshot: cfg.Snapshot, Notifier: cfg.Notifier,
 	}, a.inbox.put)
 	var probe func(string)

@@ -93,10 +93,14 @@ func (b *bridges) linked(e effect.BridgeLinked, set extension.Set) {
 	b.act(b.dataplane.Linked(e.Bridge, e.Conn, e.Err, b.now()))
 	b.links[e.Bridge] = e.Conn
 	if e.Conn != nil {
-		b.start(effect.ReadFlows{
+		read := effect.ReadFlows{
 			Reading: dataplane.Reading{Bridge: e.Bridge, Conn: e.Conn}, Begin: true,
 			AskMeters: len(set) > 0, Packets: set.PacketBounds(),
-		})
+		}
+		if e.Bridge == b.world.Config.IntegrationBridge { // where VMs are
+			read.PacketConns = extension.PacketConns
+		}
+		b.start(read)
 	}
 }
 

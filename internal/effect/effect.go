@@ -92,6 +92,8 @@ type (
 		// flows of extensions send to the controller, within bounds.
 		AskMeters bool
 		Packets   map[string]extension.Bound // by extension; nil: none
+		// PacketConns is how many further connections there are for packets. Their controller ids begin with 1.
+		PacketConns int
 	}
 	// Apply makes one round of changes.
 	Apply struct{ *dataplane.Round }

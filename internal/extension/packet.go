@@ -3,6 +3,7 @@
 package extension
 
 import (
+	"hash/fnv"
 	"strings"
 	"time"
 
@@ -63,13 +64,26 @@ func ToAgent(name, key string, meter uint32) openflow.Action {
 	return a
 }
 
-// OnlyToAgent returns the actions of a flow that does nothing but what [ToAgent] does. The meter is an instruction of the flow: os-ken cannot read a table with a
+// PacketConns is over how many connections of their own come the packets whose senders wait for an answer. Open vSwitch keeps about 250 packets of one
+// moment for a connection and drops the others; of all connections it takes 1,024.
+const PacketConns = 8
+
+// packetConn is the controller id of the connection that packets with one key come by. 0 is that of the connection that changes flows.
+func packetConn(key string) uint16 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(key))
+	return uint16(1 + h.Sum32()%PacketConns)
+}
+
+// OnlyToAgent returns the actions of a flow that does nothing but what [ToAgent] does, by one of the connections that are for packets. The meter is an instruction of the flow: os-ken cannot read a table with a
 // meter in such an action, so that a Python agent that runs next would delete none of the table's flows, and guests would ask nobody.
 func OnlyToAgent(name, key string, meter uint32) []openflow.Action {
+	a := openflow.ToController(0xffff)
+	a.Userdata, a.ID = name+" "+key, packetConn(key)
 	if meter == 0 {
-		return []openflow.Action{ToAgent(name, key, 0)}
+		return []openflow.Action{a}
 	}
-	return []openflow.Action{openflow.Meter(meter), ToAgent(name, key, 0)}
+	return []openflow.Action{openflow.Meter(meter), a}
 }
 
 // PacketMeter returns the meter for packets with one key.

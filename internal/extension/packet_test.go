@@ -3,6 +3,7 @@
 package extension_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/patchbay-sdn/patchbay/internal/extension"
@@ -46,7 +47,16 @@ func TestPacketsGoToWhoseFlowSentThem(t *testing.T) {
 		t.Errorf("the action is %+v", c)
 	}
 	// os-ken reads a meter that is an instruction, and none in the action.
-	if got := string(openflow.AppendActions(nil, extension.OnlyToAgent("dns", "k", 7))); got != "meter:7,controller(userdata=64.6e.73.20.6b)" {
+	if got := string(openflow.AppendActions(nil, extension.OnlyToAgent("dns", "k", 7))); got != "meter:7,controller(id=3,userdata=64.6e.73.20.6b)" {
 		t.Errorf("a flow that only sends packets to the agent has %s", got)
+	}
+	ids := map[uint16]int{}
+	for i := range 1000 {
+		ids[extension.OnlyToAgent("dhcp", fmt.Sprint(i), 0)[0].(openflow.Controller).ID]++
+	}
+	for id := range uint16(extension.PacketConns) {
+		if ids[id+1] < 100 || len(ids) != extension.PacketConns {
+			t.Errorf("packets of 1000 ports come by connections like this: %v", ids)
+		}
 	}
 }

@@ -190,7 +190,7 @@ func rehearse(ctx context.Context, in Input) (*Plan, *ovsdb.Rehearsal, *bridges,
 	defer stop()
 	var last agent.Progress // written by the loop, read when it is over
 	cfg := in.Agent
-	cfg.Link, cfg.Snapshot, cfg.ReportInterval, cfg.FDBGrace = bridges.link, "", 0, fdbGrace
+	cfg.Link, cfg.PacketLink, cfg.Snapshot, cfg.ReportInterval, cfg.FDBGrace = bridges.link, nil, "", 0, fdbGrace
 	cfg.Notifier = observe.NewNotifier(func(string) string { return "" }, os.Getpid())
 	cfg.Conntrack = nil
 	if in.Filtered {

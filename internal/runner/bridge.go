@@ -81,9 +81,13 @@ func (r *Runner) readFeatures(ctx context.Context, e *effect.ReadFlows) error {
 		return err
 	}
 	name, conn, bounds := e.Bridge, e.Conn, e.Packets
-	r.work.Go(func() {
-		r.takePackets(name, conn, bounds)
-	})
+	r.work.Go(func() { r.takePackets(name, conn, conn, bounds) })
+	if r.cfg.PacketLink == nil {
+		return nil
+	}
+	for id := range e.PacketConns {
+		r.work.Go(func() { r.keepPacketConn(context.WithoutCancel(ctx), name, conn, uint16(id+1), bounds) }) //nolint:gosec // there are a few
+	}
 	return nil
 }
 

@@ -3,6 +3,7 @@
 package runner
 
 import (
+	"context"
 	"strings"
 	"sync"
 	"time"
@@ -12,13 +13,44 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/pace"
 )
 
-// takePackets passes on the packets that flows of extensions send, until the connection ends. Of those with the same userdata it passes on as
+// keepPacketConn keeps a further connection for packets until the one that changes the flows of the bridge ends. If it cannot be had it is tried again, and
+// meanwhile its packets are lost, as those are that the switch drops.
+func (r *Runner) keepPacketConn(ctx context.Context, bridge string, conn effect.Conn, id uint16, bounds map[string]extension.Bound) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	links := r.cfg.PacketLink(ctx, bridge)
+	var taking sync.WaitGroup
+	defer taking.Wait()
+	for {
+		select {
+		case <-conn.Done():
+			cancel()
+			for range links { // until all is closed
+			}
+			return
+		case l, ok := <-links:
+			if !ok {
+				return
+			}
+			if l.Conn == nil {
+				continue
+			}
+			if l.Conn.EnablePacketIns(ctx, id) != nil {
+				_ = l.Conn.Close() // and there will be another one
+				continue
+			}
+			taking.Go(func() { r.takePackets(bridge, l.Conn, conn, bounds) })
+		}
+	}
+}
+
+// takePackets passes on the packets that flows of extensions send, until the connection from ends. They are answered by conn. Of those with the same userdata it passes on as
 // many as the bound of the extension allows, so that one VM costs neither the others nor the loop. Meters in the switch keep the same bound; this
 // one holds where the switch has none.
-func (r *Runner) takePackets(bridge string, conn effect.Conn, bounds map[string]extension.Bound) {
+func (r *Runner) takePackets(bridge string, from, conn effect.Conn, bounds map[string]extension.Bound) {
 	limits := map[string]*pace.Limits[string]{}
 	dropped := map[string]uint64{}
-	for p := range conn.PacketIns() {
+	for p := range from.PacketIns() {
 		of := string(p.Userdata)
 		name, _, _ := strings.Cut(of, " ")
 		b, known := bounds[name]

@@ -61,10 +61,12 @@ type Config struct {
 	// Switch is the client of the switch's database.
 	Switch Switch
 	// Link keeps a connection to a bridge, given by its name, until ctx ends; then it closes the channel.
-	Link      func(ctx context.Context, bridge string) <-chan Link
-	Conntrack Conntrack         // nil when nothing is filtered
-	Limits    dataplane.Limiter // nil: nobody sets them
-	Rules     Rules             // nil when iptables filters nothing
+	Link func(ctx context.Context, bridge string) <-chan Link
+	// PacketLink does the same for connections that only packets come by; nil: there are none.
+	PacketLink func(ctx context.Context, bridge string) <-chan Link
+	Conntrack  Conntrack         // nil when nothing is filtered
+	Limits     dataplane.Limiter // nil: nobody sets them
+	Rules      Rules             // nil when iptables filters nothing
 	// Forwarding reads and changes forwarding tables of devices; nil when no extension has any.
 	Forwarding Forwarding
 	// Metadata is the metadata proxy; nil when no extension has one.
