@@ -69,7 +69,7 @@ makes the same changes on the same hosts. Their timing depends on the machine.`,
 	f.StringVar(&cfg.Layout, "layout", fleet.Hub, "bindings: hub, or classic with two for each topic")
 	f.StringVar(&cfg.Query, "query", "", "options of the transport URL, of agents and server, such as rabbit_quorum_queue=true")
 	f.StringVar(&cfg.Root, "broker-root", "", "root directory of another suite's RabbitMQ, see lab release")
-	f.StringVar(&cfg.Profile, "profile", "", "directory for profiles: heap.pprof after the start, rest.pprof of the CPU at rest, the heap before and after each storm")
+	f.StringVar(&cfg.Profile, "profile", "", "directory for profiles: start.pprof of the CPU at the start, heap.pprof after it, rest.pprof of the CPU at rest, the heap before and after each storm")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	f.StringVar(&file, "out", "", "write JSON to this file, too")
 	return cmd

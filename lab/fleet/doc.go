@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fleet runs many agents in one process, beside a real RabbitMQ and the simulated neutron-server: the agent's own code with its own
+// Package fleet runs many agents in one process, beside a real RabbitMQ and the simulated neutron-server of release 29: the agent's own code with its own
 // broker client, each over an Open vSwitch in memory.
 //
 //	f, err := fleet.New(ctx, fleet.Config{Agents: 1000, Seed: 1})

@@ -228,7 +228,7 @@ func (f *Fleet) prepare(ctx context.Context, dir string) error {
 	if f.url, err = messaging.ParseURL(url); err != nil {
 		return fmt.Errorf("the broker's address: %w", err)
 	}
-	if f.server, err = sim.Start(ctx, sim.Config{URL: url, Workers: true}); err != nil {
+	if f.server, err = sim.Start(ctx, sim.Config{URL: url, Workers: true, Release: release}); err != nil {
 		return err
 	}
 	return f.server.Quietly(func() error { return f.populate(ctx) })

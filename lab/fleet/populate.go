@@ -11,7 +11,10 @@ import (
 	"github.com/patchbay-sdn/patchbay/lab/sim/region"
 )
 
-// populate makes projects, hosts and ports.
+// release is that of the server.
+const release = 29
+
+// populate makes projects, hosts and ports, and an external network, as regions have.
 func (f *Fleet) populate(ctx context.Context) error {
 	name, admin := "common", "admin"
 	group, err := f.server.CreateGroup(ctx, region.GroupSpec{Name: &name, Project: &admin})
@@ -19,6 +22,12 @@ func (f *Fleet) populate(ctx context.Context) error {
 		return err
 	}
 	f.common = group.ID
+	outside, yes := "external", true
+	if _, err := f.server.CreateNetwork(ctx, sim.NetworkSpec{
+		Name: &outside, Project: &admin, External: &yes, Segment: sim.Segment{NetworkType: vlan, PhysicalNetwork: physnet, SegmentationID: 4094},
+	}); err != nil {
+		return err
+	}
 	var p *project
 	for n := range f.cfg.Agents {
 		if n%f.cfg.Span == 0 {
@@ -72,7 +81,7 @@ func (f *Fleet) segment(n int) sim.Segment {
 	if f.cfg.Network == vxlan {
 		return sim.Segment{NetworkType: vxlan, SegmentationID: n + 1}
 	}
-	return sim.Segment{NetworkType: vlan, PhysicalNetwork: physnet, SegmentationID: 1 + n%4094}
+	return sim.Segment{NetworkType: vlan, PhysicalNetwork: physnet, SegmentationID: 1 + n%4093}
 }
 
 // free is an address of the project that nothing has.

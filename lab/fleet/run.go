@@ -17,6 +17,11 @@ import (
 
 // start starts all agents at the rate that is wanted, and waits until all are in sync.
 func (f *Fleet) start(ctx context.Context, r *Result) (string, error) {
+	stop, err := f.cpuProfile("start")
+	if err != nil {
+		return "", err
+	}
+	defer stop()
 	heap, resident := memory()
 	before, goroutines := f.usage.now(&f.counts), runtime.NumGoroutine()
 	began := time.Now()
@@ -27,6 +32,7 @@ func (f *Fleet) start(ctx context.Context, r *Result) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	stop()
 	s, n := &r.Start, float64(f.cfg.Agents)
 	now := f.usage.now(&f.counts)
 	s.Cost, s.InSync = now.since(before), took.Seconds()
