@@ -26,6 +26,12 @@ bench-before: build ## this Patchbay beside that of the commit BEFORE=90d824e, i
 	@d=$$(mktemp -d) && trap 'rm -rf $$d' EXIT && git archive $(BEFORE) | tar -x -C $$d && (cd $$d && $(GO) build -trimpath -ldflags '-s -w' -o $$d/patchbay ./cmd/patchbay) && \
 		PATCHBAY_BENCH_BEFORE=$$d/patchbay $(GO) test -count 1 -timeout 60m -tags bench -run TestBefore $(TESTFLAGS) -v ./bench/
 
+.PHONY: bench-workers
+bench-workers: build ## 100 ports at once on servers with 1, 2 and 4 rpc_workers: Patchbay, that of the commit BEFORE=90d824e, the Python agent and bare calls, as one table (root)
+	@test -n "$(BEFORE)" || { echo "BEFORE= names a commit" >&2; exit 2; }
+	@d=$$(mktemp -d) && trap 'rm -rf $$d' EXIT && git archive $(BEFORE) | tar -x -C $$d && (cd $$d && $(GO) build -trimpath -ldflags '-s -w' -o $$d/patchbay ./cmd/patchbay) && \
+		PATCHBAY_BENCH_BEFORE=$$d/patchbay $(GO) test -count 1 -timeout 60m -tags bench -run TestWorkers $(TESTFLAGS) -v ./bench/
+
 .PHONY: e2e-dhcp-storm
 e2e-dhcp-storm: build ## 1,000 guests of one host ask for their address at once, a DHCP agent's dnsmasq and then Patchbay: answered, times, CPU, as one table (root; PATCHBAY_STORM_GUESTS=1000; PATCHBAY_LAB_SERVER=sim for Patchbay alone)
 	@$(GO) test -count 1 -timeout 60m -tags bench -run TestDHCPStorm $(TESTFLAGS) -v ./bench/

@@ -10,6 +10,7 @@
 package floor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -33,15 +34,16 @@ const (
 	reportSize = 20
 )
 
-// Batches is how a program asks about many ports that come at once. Rows and flows of all ports that are complete are always
-// written together, in one transaction and one bundle, as soon as they are complete; reports name what is in place, one
-// report at a time, since the server takes them one after the other.
+// Batches is how a program asks about many ports that come at once, and reports them. Rows and flows of all ports that are complete
+// are always written together, in one transaction and one bundle, as soon as they are complete; reports name what is in place.
 //
 // Which is best depends on what is looked at and on the server, so more than one is offered, and the floor under a figure
 // is the best of them.
 type Batches struct {
 	First, Most int // ports in the first question, doubled with every further one up to the most
 	Asking      int // questions at a time
+	Report      int // ports in a report; 0: rpc_resources_processing_step
+	Telling     int // reports at a time; 0: one, for a server that takes them one after the other
 }
 
 var (
@@ -50,6 +52,11 @@ var (
 	// AllAtOnce has the fewest calls.
 	AllAtOnce = Batches{First: 100, Most: 100, Asking: 8}
 )
+
+// SideBySide is for a server that takes so many calls at a time.
+func SideBySide(calls, report int) Batches {
+	return Batches{First: report, Most: report, Asking: calls, Report: report, Telling: calls}
+}
 
 // Floor wires what is plugged into one host until it is closed.
 type Floor struct {
@@ -71,7 +78,7 @@ type Floor struct {
 	vlans   map[string]int       // by network
 	up      []string             // to be reported
 	down    []string
-	telling bool
+	telling int // reports on their way
 	pulled  chan []neutron.Port
 	wired   chan []string
 	told    chan struct{}
@@ -214,7 +221,7 @@ func (f *Floor) loop(ctx context.Context) {
 		case ids := <-f.wired:
 			f.up = append(f.up, ids...)
 		case <-f.told:
-			f.telling = false
+			f.telling--
 		case err := <-f.failed:
 			f.mu.Lock()
 			if f.err == nil {
@@ -357,18 +364,18 @@ func (f *Floor) wire(ctx context.Context) {
 
 // tell reports what is wired and what is gone, one report at a time.
 func (f *Floor) tell(ctx context.Context) {
-	if f.telling || len(f.up)+len(f.down) == 0 {
-		return
+	size := cmp.Or(f.batches.Report, reportSize)
+	for f.telling < max(f.batches.Telling, 1) && len(f.up)+len(f.down) > 0 {
+		f.telling++
+		var u neutron.DeviceUpdate
+		u.Up, f.up = f.up[:min(size, len(f.up))], f.up[min(size, len(f.up)):]
+		u.Down, f.down = f.down[:min(size, len(f.down))], f.down[min(size, len(f.down)):]
+		f.do(ctx, "reporting ports", func() error {
+			_, err := f.server.UpdateDevices(ctx, u)
+			send(ctx, f.told, struct{}{})
+			return err
+		})
 	}
-	f.telling = true
-	var u neutron.DeviceUpdate
-	u.Up, f.up = f.up[:min(reportSize, len(f.up))], f.up[min(reportSize, len(f.up)):]
-	u.Down, f.down = f.down[:min(reportSize, len(f.down))], f.down[min(reportSize, len(f.down)):]
-	f.do(ctx, "reporting ports", func() error {
-		_, err := f.server.UpdateDevices(ctx, u)
-		send(ctx, f.told, struct{}{})
-		return err
-	})
 }
 
 func (f *Floor) freeVLAN() int {

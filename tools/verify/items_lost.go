@@ -198,6 +198,10 @@ func speed() []item {
 			cell("one", "one port, plug → ACTIVE", 3, ""), cell("one-ratio", "one port, plug → ACTIVE", 4, ""), cell("one-python", "one port, plug → ACTIVE", 1, ""),
 			cell("all", "100 ports at once, all ACTIVE", 3, ""), cell("all-ratio", "100 ports at once, all ACTIVE", 4, ""), cell("all-python", "100 ports at once, all ACTIVE", 1, ""),
 			figure{name: "met", pattern: `\| yes +\|$`, take: count, want: ">= 1"}, figure{name: "missed", pattern: `\| no +\|$`, take: count, want: "= 0"}),
+		bench("bench-workers", "make --no-print-directory bench-workers BEFORE=90d824e", "neutron-server's workers, its database and the broker share two cores with the agent", []claim{
+			{text: "100 ports at once, all ACTIVE, neutron-server with rpc_workers = 4 (2, 1); first ACTIVE", wanted: "2.5 × as fast as Python and as 90d824e; 2 × one port alone", show: "{all} ({all-2}, {all-1}): {python} × Python, {before} × 90d824e; {first} × one port"},
+		},
+			workersCell("all", 4, 4, ""), workersCell("all-2", 2, 4, ""), workersCell("all-1", 1, 4, ""), workersCell("python", 4, 5, ">= 2.5"), workersCell("before", 4, 6, ">= 2.5"), workersCell("first", 4, 3, "<= 2")),
 		bench("bench-groups", "PATCHBAY_BENCH_MEMBERS=10,1000,10000 PATCHBAY_BENCH_AGENT=patchbay make --no-print-directory bench-groups", "", []claim{
 			{text: "one member more in a remote group of 10,000", wanted: "2 flows", show: "{flows} flows, applied after {after}, {cpu} of CPU; with 10 members after {small}"},
 		},
@@ -230,6 +234,11 @@ func speed() []item {
 			cell("rest", "100 ports at once, the rest", 3, ""), cell("rest-ratio", "100 ports at once, the rest", 4, "<= 2"),
 			cell("cpu", "100 ports at once, agent CPU", 3, ""), cell("cpu-ratio", "100 ports at once, agent CPU", 4, "<= 1"), cell("cpu-python", "100 ports at once, agent CPU", 1, "")),
 	}
+}
+
+// workersCell is a cell of the first row of Patchbay in the table of `make bench-workers`. Columns after the name are counted from 1.
+func workersCell(name string, workers, column int, want string) figure {
+	return figure{name: name, pattern: fmt.Sprintf(`^\| %d +\| patchbay +\|(?:[^|\n]*\|){%d} *([^|\n]*?) *\|`, workers, column-1), want: want}
 }
 
 // storm is a run of `lab fleet` with one storm.
