@@ -13,7 +13,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strconv"
 	"sync"
@@ -388,14 +387,4 @@ func (f *Floor) freeVLAN() int {
 		v++
 	}
 	return v
-}
-
-// addresses are those that a port may send from, besides its own.
-func (p *port) addresses() []netip.Addr {
-	m := p.mac
-	out := []netip.Addr{netip.AddrFrom16([16]byte{0xfe, 0x80, 8: m[0] ^ 2, 9: m[1], 10: m[2], 11: 0xff, 12: 0xfe, 13: m[3], 14: m[4], 15: m[5]})}
-	for _, ip := range p.details.FixedIPs {
-		out = append(out, ip.IP)
-	}
-	return out
 }
