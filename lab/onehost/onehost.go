@@ -79,11 +79,12 @@ func (h *Host) Start() {
 	if err != nil {
 		h.Fatal(err)
 	}
+	link := runner.Supervised(func(ctx context.Context, bridge string) (*openflow.Conn, error) {
+		return openflow.Dial(ctx, "unix:"+h.Switch.MgmtSocket(bridge), openflow.Config{})
+	})
 	c := agent.Config{
 		Host: "hv1", ReportInterval: 30 * time.Second, PortsPerReport: 20, Log: slog.New(slog.DiscardHandler), Snapshot: h.Snapshot,
-		Link: runner.Supervised(func(ctx context.Context, bridge string) (*openflow.Conn, error) {
-			return openflow.Dial(ctx, "unix:"+h.Switch.MgmtSocket(bridge), openflow.Config{})
-		}),
+		Link: link, PacketLink: link,
 		World:     world.Config{Host: "hv1", IntegrationBridge: "br-int", AntiSpoof: true},
 		Conntrack: untracked{},
 		Settings:  pipeline.Settings{DatapathType: "netdev", MACTableSize: 50000, Controller: "tcp:127.0.0.1:6633", InactivityProbe: 10000},

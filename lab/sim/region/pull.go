@@ -76,19 +76,19 @@ func (s *Region) find(kind, version string, f filter) ([]json.RawMessage, error)
 			return nil
 		}, func(p *Port) (json.RawMessage, error) { return s.told(p, version) })
 	case "Network":
-		return encodeAll(values(s.networks), f, func(n *Network, key string) []string {
+		return encodeAll(among(s.networks, f), f, func(n *Network, key string) []string {
 			return only(key, "id", n.ID)
 		}, func(n *Network) (json.RawMessage, error) { return encode(n.object()) })
 	case "Subnet":
-		return encodeAll(values(s.subnets), f, func(n *Subnet, key string) []string {
+		return encodeAll(among(s.subnets, f), f, func(n *Subnet, key string) []string {
 			return append(only(key, "id", n.ID), only(key, "network_id", n.NetworkID)...)
 		}, func(n *Subnet) (json.RawMessage, error) { return encode(n.object()) })
 	case "SecurityGroup":
-		return encodeAll(values(s.groups), f, func(g *Group, key string) []string {
+		return encodeAll(among(s.groups, f), f, func(g *Group, key string) []string {
 			return slices.Concat(only(key, "id", g.ID), only(key, "name", g.Name), only(key, "project_id", g.Project))
 		}, func(g *Group) (json.RawMessage, error) { return encode(g.object()) })
 	case "SecurityGroupRule":
-		return encodeAll(values(s.rules), f, func(r *Rule, key string) []string {
+		return encodeAll(among(s.rules, f), f, func(r *Rule, key string) []string {
 			switch key {
 			case "id":
 				return []string{r.ID}
@@ -102,15 +102,15 @@ func (s *Region) find(kind, version string, f filter) ([]json.RawMessage, error)
 			return nil
 		}, func(r *Rule) (json.RawMessage, error) { return encode(r.object()) })
 	case "QosPolicy":
-		return encodeAll(values(s.policies), f, func(p *Policy, key string) []string {
+		return encodeAll(among(s.policies, f), f, func(p *Policy, key string) []string {
 			return only(key, "id", p.ID)
 		}, func(p *Policy) (json.RawMessage, error) { return encode(p.object()) })
 	case "Trunk":
-		return encodeAll(values(s.trunks), f, func(t *Trunk, key string) []string {
+		return encodeAll(among(s.trunks, f), f, func(t *Trunk, key string) []string {
 			return append(only(key, "id", t.ID), only(key, "port_id", t.PortID)...)
 		}, func(t *Trunk) (json.RawMessage, error) { return encode(t.object()) })
 	case "AddressGroup":
-		return encodeAll(values(s.addresses), f, func(g *AddressGroup, key string) []string {
+		return encodeAll(among(s.addresses, f), f, func(g *AddressGroup, key string) []string {
 			return only(key, "id", g.ID)
 		}, func(g *AddressGroup) (json.RawMessage, error) { return encode(g.object()) })
 	}
@@ -127,11 +127,7 @@ func (s *Region) candidates(f filter) []*Port {
 	seen := map[string]*Port{}
 	switch {
 	case f["id"] != nil:
-		for _, id := range f["id"] {
-			if p := s.ports[id]; p != nil {
-				seen[id] = p
-			}
-		}
+		return among(s.ports, f)
 	case f["security_group_ids"] != nil:
 		for _, g := range f["security_group_ids"] {
 			byID(s.members[g], seen)
@@ -144,6 +140,20 @@ func (s *Region) candidates(f filter) []*Port {
 		seen = s.ports
 	}
 	return values(seen)
+}
+
+// among are the objects with the ids that are asked for, or all.
+func among[T any](of map[string]T, f filter) []T {
+	if f["id"] == nil {
+		return values(of)
+	}
+	asked := map[string]T{} // each once
+	for _, id := range f["id"] {
+		if v, ok := of[id]; ok {
+			asked[id] = v
+		}
+	}
+	return values(asked)
 }
 
 func only(key, name, value string) []string {

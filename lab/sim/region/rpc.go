@@ -229,7 +229,11 @@ func (s *Region) networkList(raw json.RawMessage) (any, error) {
 	}
 	list := []fields{}
 	for _, id := range sorted(s.networks) {
-		have, wanted := s.networks[id].attributes(), fields{}
+		n := s.networks[id]
+		if values, ok := args.Filters["router:external"]; ok && !slices.Contains(values, any(n.External)) {
+			continue // most are none: their attributes are not collected
+		}
+		have, wanted := n.attributes(), fields{}
 		passes := true
 		for key, values := range args.Filters {
 			passes = passes && slices.Contains(values, have[key])
