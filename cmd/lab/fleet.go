@@ -66,7 +66,7 @@ makes the same changes on the same hosts. Their timing depends on the machine.`,
 	f.StringSliceVar(&cfg.Storms, "storms", nil, "storms after the changes")
 	f.DurationVar(&cfg.Away, "away", 75*time.Second, "how long the server answers no call in the storm server")
 	f.DurationVar(&cfg.Boots, "boots", time.Minute, "how long the storm boots runs at the highest rate that the fleet sustains; it then runs at twice that rate for a fifth of the time")
-	f.StringVar(&cfg.Layout, "layout", fleet.Hub, "bindings: hub, or classic with two for each topic")
+	f.StringVar(&cfg.Layout, "layout", fleet.Hub, "bindings: hub, classic with two for each topic, or stream with one stream behind the hub")
 	f.StringVar(&cfg.Query, "query", "", "options of the transport URL, of agents and server, such as rabbit_quorum_queue=true")
 	f.StringVar(&cfg.Root, "broker-root", "", "root directory of another suite's RabbitMQ, see lab release")
 	f.StringVar(&cfg.Profile, "profile", "", "directory for profiles: start.pprof of the CPU at the start, heap.pprof after it, rest.pprof of the CPU at rest, the heap before and after each storm")

@@ -369,7 +369,7 @@ func brokerConfig(o *options.Options, url messaging.URL, onEvent func(messaging.
 		URL: url, Exchange: o.Default.ControlExchange, Rabbit: o.Rabbit, Program: options.Program, Host: o.Default.Host,
 		Timeout: o.Default.RPCResponseTimeout, MaxTimeout: o.Default.RPCResponseMaxTimeout,
 		Context: func(context.Context) map[string]any { return neutron.RequestContext(time.Now()) },
-		OnEvent: onEvent, Hub: "patchbay",
+		OnEvent: onEvent, Hub: "patchbay", HubStream: o.Patchbay.FanoutStream,
 	}
 }
 

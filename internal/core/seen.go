@@ -320,6 +320,8 @@ func (s *seen) brokerEvent(e messaging.Event) (gap bool) {
 		s.log.repeat(slog.LevelWarn, "queue or exchange differs from the configuration, using it as it is", "name", e.Name, "reason", e.Reason)
 	case messaging.NoHub:
 		s.log.repeat(slog.LevelWarn, "the broker's user may not declare the shared exchange, binding the queue to every exchange", "exchange", e.Name, "reason", e.Reason)
+	case messaging.NoStream:
+		s.log.repeat(slog.LevelWarn, "the broker refuses the stream of [patchbay] fanout_stream, taking messages to all from the agent's queue", "stream", e.Name, "reason", e.Reason)
 	case messaging.ReplyAbandoned:
 		s.log.Debug("RPC reply not delivered", "queue", e.Queue, "method", e.Method, "err", e.Err)
 	}

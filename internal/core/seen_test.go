@@ -104,6 +104,7 @@ func TestEventsOfTheBroker(t *testing.T) {
 		{messaging.SetupFailed{Queue: "q", Err: no}, "", false},
 		{messaging.Fallback{Name: "q"}, "using it as it is", false},
 		{messaging.NoHub{Name: "q"}, "binding the queue to every exchange", false},
+		{messaging.NoStream{Name: "q"}, "taking messages to all from the agent's queue", false},
 	} {
 		before := len(log.String())
 		gap := a.seen.brokerEvent(c.event)

@@ -214,4 +214,5 @@ type Patchbay struct {
 	UnknownExtensions string
 	ReportVersion     bool // in the state report
 	TapeSize          int  // MiB; 0: inputs are not recorded
+	FanoutStream      bool // one stream on the broker for what is sent to all agents
 }

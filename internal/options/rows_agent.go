@@ -206,5 +206,8 @@ func patchbayRows() []row {
 		{Option: config.Option{Group: "patchbay", Name: "tape_size", Type: config.Int{Min: config.Limit[int64](0), Max: config.Limit[int64](4096)}, Default: 32,
 			Help: "how many MiB the file $state_path/patchbay.tape may take, in which the agent records the inputs of its decisions for patchbay replay; as many again are kept of the agent before it; 0: nothing is recorded"},
 			field: func(o *Options) any { return &o.Patchbay.TapeSize }, releases: notNeutrons},
+		{Option: config.Option{Group: "patchbay", Name: "fanout_stream", Type: config.Bool{}, Default: false,
+			Help: "read what neutron-server sends to all agents from one stream on the broker, instead of a copy in the queue of each; for regions of thousands of hosts, on RabbitMQ 3.9 or later"},
+			field: func(o *Options) any { return &o.Patchbay.FanoutStream }, releases: notNeutrons},
 	}
 }

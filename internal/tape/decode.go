@@ -308,6 +308,8 @@ func (b *brokerDoc) event(err error) (messaging.Event, error) {
 		return messaging.Fallback{Name: b.Name, Reason: b.Reason}, nil
 	case "no hub":
 		return messaging.NoHub{Name: b.Name, Reason: b.Reason}, nil
+	case "no stream":
+		return messaging.NoStream{Name: b.Name, Reason: b.Reason}, nil
 	case "reply abandoned":
 		return messaging.ReplyAbandoned{Queue: b.Queue, Method: b.Method, Err: err}, nil
 	}

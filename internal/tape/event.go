@@ -340,6 +340,8 @@ func brokerDocOf(e messaging.Event) (brokerDoc, error) {
 		return brokerDoc{What: "fallback", Name: e.Name, Reason: e.Reason}, nil
 	case messaging.NoHub:
 		return brokerDoc{What: "no hub", Name: e.Name, Reason: e.Reason}, nil
+	case messaging.NoStream:
+		return brokerDoc{What: "no stream", Name: e.Name, Reason: e.Reason}, nil
 	case messaging.ReplyAbandoned:
 		return brokerDoc{What: "reply abandoned", Queue: e.Queue, Method: e.Method}, e.Err
 	}

@@ -103,7 +103,8 @@ func (f *Fleet) bootStorm(ctx context.Context, s *Storm) error {
 // carried says whether agents kept up with a rate.
 func (p *Phase) carried(agents int) bool {
 	pushes := float64(p.Deliveries) / float64(agents) / p.Cost.Seconds // a second, to each agent
-	return float64(p.Boots) >= 0.9*p.Rate*p.Seconds &&
+	// One boot more or less is the moment at which the phase ended.
+	return float64(p.Boots+1) >= 0.9*p.Rate*p.Seconds &&
 		float64(p.Waiting) <= 1+p.Rate*lag.Seconds() &&
 		float64(p.Depth.Messages) <= float64(agents)*(1+pushes*lag.Seconds())
 }

@@ -58,6 +58,7 @@ func (f *Fleet) churn(ctx context.Context, r *Result) (string, error) {
 	began, before := time.Now(), f.usage.now(&f.counts)
 	tick := time.NewTicker(min(100*time.Millisecond, time.Duration(float64(time.Second)/f.cfg.Rate)))
 	defer tick.Stop()
+	f.counts.takeConfirms() // those of the start
 	sent := f.server.SentToAll()
 	counted, told := map[string]int{}, began
 	c := &r.Changes
@@ -89,6 +90,7 @@ func (f *Fleet) churn(ctx context.Context, r *Result) (string, error) {
 	}
 	c.Depth = depth
 	f.work.Wait()
+	c.Confirm = percentiles(f.counts.takeConfirms())
 	return fmt.Sprintf("%d changes, %d messages to all: %s", c.Count, c.Pushes, c.Cost), nil
 }
 

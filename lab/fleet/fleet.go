@@ -11,6 +11,8 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,6 +26,7 @@ import (
 const (
 	Hub     = "hub"     // one exchange behind the fanout exchanges, as agents have it
 	Classic = "classic" // two bindings a topic, as before
+	Stream  = "stream"  // one stream behind that exchange, as agents have it with [patchbay] fanout_stream
 )
 
 // Config says how large a fleet is and what happens to it. Zero values mean the defaults that are given.
@@ -106,8 +109,8 @@ func (c *Config) fill() error {
 			return fmt.Errorf("there is no storm %q, but %v", s, sortedNames(storms))
 		}
 	}
-	if c.Layout != Hub && c.Layout != Classic {
-		return fmt.Errorf("there is no layout %q, but %s and %s", c.Layout, Hub, Classic)
+	if layouts := []string{Hub, Classic, Stream}; !slices.Contains(layouts, c.Layout) {
+		return fmt.Errorf("there is no layout %q, but %s", c.Layout, strings.Join(layouts, ", "))
 	}
 	if c.Network != vxlan && c.Network != vlan {
 		return fmt.Errorf("there are no networks of type %q, but %s and %s", c.Network, vxlan, vlan)
@@ -124,6 +127,23 @@ type counts struct {
 
 	mu       sync.Mutex
 	by, fail map[string]int // calls of each method, and those that failed
+	confirms []time.Duration
+}
+
+// confirmed notes how long the broker took to confirm a message of the server to all agents.
+func (c *counts) confirmed(took time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.confirms = append(c.confirms, took)
+}
+
+// takeConfirms gives what was noted since the last time.
+func (c *counts) takeConfirms() []time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := c.confirms
+	c.confirms = nil
+	return all
 }
 
 // called counts a call that is over.
@@ -228,7 +248,7 @@ func (f *Fleet) prepare(ctx context.Context, dir string) error {
 	if f.url, err = messaging.ParseURL(url); err != nil {
 		return fmt.Errorf("the broker's address: %w", err)
 	}
-	if f.server, err = sim.Start(ctx, sim.Config{URL: url, Workers: true, Release: release}); err != nil {
+	if f.server, err = sim.Start(ctx, sim.Config{URL: url, Workers: true, Release: release, Confirmed: f.counts.confirmed}); err != nil {
 		return err
 	}
 	return f.server.Quietly(func() error { return f.populate(ctx) })

@@ -210,8 +210,8 @@ func (h *host) start(ctx context.Context, f *Fleet) error {
 			URL: f.url, Exchange: "neutron", Program: options.Program, Host: h.name, OnEvent: onEvent,
 			Context: func(context.Context) map[string]any { return neutron.RequestContext(time.Now()) },
 		}
-		if f.cfg.Layout == Hub {
-			cfg.Hub = "patchbay"
+		if f.cfg.Layout != Classic {
+			cfg.Hub, cfg.HubStream = "patchbay", f.cfg.Layout == Stream
 		}
 		c, err := messaging.Open(cfg)
 		return &client{c, &f.counts, crashed}, err

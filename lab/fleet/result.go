@@ -83,6 +83,7 @@ type Changes struct {
 	By        map[string]int         `json:"by_kind"`
 	Times     map[string]Percentiles `json:"change_to_flow"`
 	All       Percentiles            `json:"change_to_flow_all"`
+	Confirm   Percentiles            `json:"message_to_all_confirmed"` // after so long, to the server
 	Disturbed Percentiles            `json:"change_to_flow_beside_faults"`
 	// Unseen are changes whose flow nobody has seen come or go: mostly those that another change overtook.
 	Unseen int   `json:"unseen"`
@@ -193,6 +194,7 @@ func (r *Result) Write(w io.Writer) error {
 		}
 		row("  change to flow", "%s", c.All)
 		row("  beside faults", "%s", c.Disturbed)
+		row("  to all, confirmed", "%s", c.Confirm)
 		row("  not seen", "%d", c.Unseen)
 		row("  queues", "%d with %d messages, the longest has %d", c.Depth.Queues, c.Depth.Messages, c.Depth.Longest)
 	}

@@ -204,6 +204,9 @@ func (f *Fleet) depth(ctx context.Context) (Depth, error) {
 			continue
 		}
 		d.Consumed++
+		if q.Type == "stream" {
+			continue // it keeps what all have read
+		}
 		d.Messages, d.Longest = d.Messages+q.Messages, max(d.Longest, q.Messages)
 		if !isOfCalls(q.Name) {
 			d.Sent += q.Messages

@@ -31,6 +31,8 @@ type Config struct {
 	Workers bool
 	// DHCP pretends that an agent serves the subnets that ask for it: their ports wait for it, and it takes so long.
 	DHCP time.Duration
+	// Confirmed is told how long the broker took to confirm a message to all agents; nil ignores it.
+	Confirmed func(time.Duration)
 	// Log is told what goes wrong; nil ignores it.
 	Log func(format string, args ...any)
 }
@@ -99,7 +101,12 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 		if t.Fanout {
 			s.toAll.Add(1)
 		}
-		return s.client.Cast(context.Background(), t, method, args)
+		began := time.Now()
+		err := s.client.Cast(context.Background(), t, method, args)
+		if t.Fanout && err == nil && cfg.Confirmed != nil {
+			cfg.Confirmed(time.Since(began))
+		}
+		return err
 	})
 	// Concurrent, as the real one: an agent may ask for ten thousand ports while another one reports its state.
 	concurrency := 8

@@ -275,6 +275,10 @@ func (c *memConn) asked(channel, class, method uint16, what string) (refused boo
 }
 
 func (c *memConn) fail(channel, class, method uint16, r refuse) {
+	if r.code == amqp.InternalError { // the connection ends
+		c.method(0, 10, 50, r.code, r.text, class, method)
+		return
+	}
 	delete(c.confirms, channel)
 	c.endConsumers(channel)
 	delete(c.open, channel)

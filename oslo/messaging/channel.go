@@ -111,10 +111,17 @@ func (c *channels) together() bool {
 	return !c.apart && (c.main == nil || !c.main.ch.IsClosed())
 }
 
-// channelFor gives the channel to consume a queue on. A queue that may be given up while the connection lives has one of its
-// own: its messages that are in hand then are never acknowledged.
+// isMain tells whether ch is the main channel.
+func (c *channels) isMain(ch *amqp.Channel) bool {
+	c.mainMu.Lock()
+	defer c.mainMu.Unlock()
+	return c.main != nil && c.main.ch == ch
+}
+
+// channelFor gives the channel to consume a queue on. A queue that others take from as well has one of its own: when it is given up while the
+// connection lives, its messages that are in hand are acknowledged there.
 func (c *channels) channelFor(f *feed) (*mainChannel, error) {
-	if f.own() && c.together() {
+	if f.kind != feedShared && c.together() {
 		return c.mainChannel()
 	}
 	ch, err := c.conn.Channel()

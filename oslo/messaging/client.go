@@ -48,6 +48,10 @@ type Config struct {
 	// with the same topics. Each client's queue then has two bindings, whatever the number of topics: one to the hub, and one
 	// for all messages that are directed to Host. It is for programs that run on thousands of hosts.
 	Hub string
+	// HubStream has the clients of a hub read what is sent to all from one stream, instead of a copy in the queue of each. The broker then confirms a
+	// publication to all as soon as the stream has it, whatever the number of clients. Where the broker has no streams (before RabbitMQ 3.9), or does not let
+	// the user make one, the queues have their copies, and the event is [NoStream].
+	HubStream bool
 
 	// OnEvent is told what happens to the connection and the queues; see [Event]. Nil ignores events.
 	OnEvent func(Event)

@@ -65,6 +65,9 @@ type Fallback struct{ Name, Reason string }
 // NoHub says that the broker does not let the user declare the exchange that [Config].Hub asks for. The queue is bound to each exchange instead.
 type NoHub struct{ Name, Reason string }
 
+// NoStream says that the broker does not let the stream be made that [Config].HubStream asks for. The queue has a copy of what is sent to all instead.
+type NoStream struct{ Name, Reason string }
+
 // Dropped says that an incoming message did not go to the handler because it could not be decoded, or was too large (Err is
 // a *[TooLargeError]). Whoever follows what a peer sends must take the latter for a [Gap]: it may have been any message.
 // A reply, which has no exchange, is dropped when it does not say which call it answers.
@@ -89,5 +92,6 @@ func (Refused) event()        {}
 func (SetupFailed) event()    {}
 func (Fallback) event()       {}
 func (NoHub) event()          {}
+func (NoStream) event()       {}
 func (Dropped) event()        {}
 func (ReplyAbandoned) event() {}

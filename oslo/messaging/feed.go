@@ -31,6 +31,8 @@ type feed struct {
 	gap    string // why messages were missed, until that is reported
 	offset atomic.Int64
 	since  time.Time // when a stream was first consumed of which nothing has come
+	// failing is when a stream could first not be set up, since it last could.
+	failing time.Time
 }
 
 // own tells whether nobody but us consumes the queue.
@@ -50,6 +52,12 @@ func (f *feed) position(now time.Time) any {
 	}
 	f.since = now
 	return "next"
+}
+
+// rewind has a stream read from now on, like one of which nothing was read.
+func (f *feed) rewind() {
+	f.offset.Store(-1)
+	f.since = time.Time{}
 }
 
 type setupError struct {
@@ -85,13 +93,20 @@ func (c *Client) wanted() (feeds []*feed, binds map[*feed][]binding, gen int) {
 	if c.service == nil {
 		return feeds, binds, c.serviceGen
 	}
-	own := l.own(l.privateQ)
-	add(feedPrivate, own, l.witness(own, l.private(c.service, c.cfg.Host)))
-	for _, topic := range slices.Concat(c.service.Topics, c.service.Directed) {
-		if l.rabbit.StreamFanout {
+	// Streams come before the private queue: a gap of that queue is told when it is bound, and whoever asks for everything then must not miss what a stream gets later.
+	topics := slices.Concat(c.service.Topics, c.service.Directed)
+	switch hub, ok := l.streamed(c.service); {
+	case ok:
+		add(feedStream, hub.stream(), []binding{{hub, ""}})
+	case l.rabbit.StreamFanout:
+		for _, topic := range topics {
 			add(feedStream, l.stream(topic), []binding{{l.fanoutExchange(topic), topic}})
 		}
-		if c.service.Shared {
+	}
+	own := l.own(l.privateQ)
+	add(feedPrivate, own, l.witness(own, l.private(c.service, c.cfg.Host)))
+	if c.service.Shared {
+		for _, topic := range topics {
 			add(feedShared, l.shared(topic), []binding{{l.controlExchange(), topic}})
 		}
 	}
@@ -114,35 +129,54 @@ func (c *Client) ownQueues() []string {
 func (s *session) apply(first bool) error {
 	c := s.c
 	feeds, binds, gen := c.wanted()
-	if first && (len(feeds) == 0 || feeds[0].kind != feedReplies) {
+	others := feeds
+	if len(feeds) > 0 && feeds[0].kind == feedReplies {
+		if err := s.bring(feeds[0], nil); err != nil {
+			return err
+		}
+		s.usable(true)
+		others = feeds[1:]
+	} else if first {
 		s.usable(false)
 	}
-	for _, f := range feeds {
-		r := s.readers[f.queue.name]
-		var err error
-		if r == nil {
-			err = s.attach(f, binds[f])
-		} else {
-			err = s.rebind(r, binds[f])
+	lost, err := s.findLosses(others, binds)
+	if err != nil {
+		return err
+	}
+	var failed error
+	for _, f := range others {
+		err := s.bring(f, binds[f])
+		if err == nil {
+			continue
 		}
-		if err != nil {
-			return &setupError{f.queue.name, err}
+		if f.kind != feedStream {
+			return err
 		}
-		if f.kind == feedReplies {
-			s.usable(true)
+		failed = err // what is sent to this host alone comes all the same
+		if lost {
+			f.gap = "the stream was away"
+		}
+		without := binds[f][0].exchange.behind != "" && s.streamFailed(f, err)
+		if s.isDead() {
+			return err
+		}
+		if without {
+			return s.apply(first)
 		}
 	}
+	if failed != nil {
+		return failed
+	}
 	for name, r := range s.readers {
-		if !slices.Contains(feeds, r.feed) {
-			// The topic of a shared queue or stream is no longer served; the queue stays for others. So does our channel,
-			// until the connection ends: messages being handled are yet to be acknowledged on it.
-			delete(s.readers, name)
-			c.mu.Lock()
-			delete(c.feeds, name)
-			c.mu.Unlock()
-			if err := r.ch.Cancel(r.tag, false); err != nil {
-				return &setupError{name, err}
-			}
+		if slices.Contains(feeds, r.feed) {
+			continue
+		}
+		delete(s.readers, name)
+		c.mu.Lock()
+		delete(c.feeds, name)
+		c.mu.Unlock()
+		if err := s.giveUpReader(r); err != nil {
+			return &setupError{name, err}
 		}
 	}
 	c.mu.Lock()
@@ -152,6 +186,30 @@ func (s *session) apply(first bool) error {
 		c.update(func() { c.appliedGen, c.lastErr = max(c.appliedGen, gen), nil })
 	}
 	return nil
+}
+
+// bring makes sure that a feed is consumed and bound.
+func (s *session) bring(f *feed, binds []binding) error {
+	var err error
+	if r := s.readers[f.queue.name]; r == nil {
+		err = s.attach(f, binds)
+	} else {
+		err = s.rebind(r, binds)
+	}
+	if err != nil {
+		return &setupError{f.queue.name, err}
+	}
+	return nil
+}
+
+// giveUpReader ends the consumer of a shared queue or stream whose topic is no longer served; the queue stays for others. A channel of its own stays
+// until the connection ends: messages being handled are yet to be acknowledged on it. On the main channel they would be missing among the acknowledgements, so that is opened anew.
+func (s *session) giveUpReader(r *reader) error {
+	if s.isMain(r.ch) {
+		s.end(r.ch)
+		return nil
+	}
+	return r.ch.Cancel(r.tag, false)
 }
 
 // usable lets messages out on this connection. Whoever waits is woken only if that is a change: the session's own goroutine
@@ -169,17 +227,16 @@ func (s *session) usable(replies bool) {
 // attach makes the queue, begins to consume it and binds it. A queue that is consumed does not expire, however long the
 // broker takes for the bindings. The exchanges come first: what may be refused should not meet a consumer.
 func (s *session) attach(f *feed, binds []binding) error {
-	if f.made {
-		if err := s.checkLoss(f, binds); err != nil {
-			return err
-		}
-	}
 	for _, e := range exchanges(binds) {
 		if err := s.ensureExchange(e); err != nil {
 			return err
 		}
 	}
-	if err := s.declareQueue(f); err != nil {
+	declare := s.declareQueue
+	if f.kind == feedStream && binds[0].exchange.behind != "" {
+		declare = s.ensureStream
+	}
+	if err := declare(f); err != nil {
 		return err
 	}
 	s.tags++
@@ -200,7 +257,7 @@ func (s *session) attach(f *feed, binds []binding) error {
 		s.end(r.ch) // what it was given goes back
 		return err
 	}
-	f.made = true
+	f.made, f.failing = true, time.Time{}
 	if f.gap != "" {
 		// Not before: of a stream only what comes after this point is delivered, and nothing may be missed after a gap.
 		reason := f.gap
@@ -210,6 +267,29 @@ func (s *session) attach(f *feed, binds []binding) error {
 	s.readers[f.queue.name] = r
 	s.c.reading.Go(func() { s.read(r) })
 	return nil
+}
+
+// findLosses finds out which feeds may have missed messages since they were last consumed. A broker that has lost the private queue may have lost streams, too, and
+// another client may have made them anew: what was read of them before says nothing then. They are read from now on, and the private queue's gap is told after that.
+func (s *session) findLosses(feeds []*feed, binds map[*feed][]binding) (lost bool, err error) {
+	for _, f := range feeds {
+		if f.made && f.gap == "" && s.readers[f.queue.name] == nil {
+			if err := s.checkLoss(f, binds[f]); err != nil {
+				if f.kind == feedStream && binds[f][0].exchange.behind != "" {
+					s.streamFailed(f, err)
+				}
+				return false, &setupError{f.queue.name, err}
+			}
+		}
+		lost = lost || f.kind == feedPrivate && f.gap != ""
+	}
+	for _, f := range feeds {
+		if lost && f.kind == feedStream && s.readers[f.queue.name] == nil {
+			f.gap = "" // one is enough
+			f.rewind()
+		}
+	}
+	return lost, nil
 }
 
 // checkLoss finds out whether messages may have been missed since the feed was last consumed: because the queue is gone,
@@ -224,8 +304,7 @@ func (s *session) checkLoss(f *feed, binds []binding) error {
 	})
 	if refused(err, amqp.NotFound) {
 		f.gap = "the queue was lost"
-		f.offset.Store(-1)
-		f.since = time.Time{}
+		f.rewind()
 		return nil
 	}
 	if err != nil || !f.queue.durable {

@@ -28,7 +28,7 @@ func (l *layout) private(svc *Service, host string) []binding {
 	topics := slices.Concat(svc.Topics, svc.Directed)
 	if l.hubName != "" && len(topics) > 0 {
 		var binds []binding
-		if !l.rabbit.StreamFanout {
+		if _, streamed := l.streamed(svc); !streamed && !l.rabbit.StreamFanout {
 			binds = append(binds, binding{l.hub(svc.Topics, svc.Directed), ""})
 		}
 		// Topics contain dots, so * would not match. What matches besides is dropped when it comes.
@@ -42,6 +42,81 @@ func (l *layout) private(svc *Service, host string) []binding {
 		}
 	}
 	return binds
+}
+
+// streamed is the hub whose stream has what is sent to all; false if queues have it.
+func (l *layout) streamed(svc *Service) (exchange, bool) {
+	if !l.hubStream || l.streamDown || l.hubName == "" || l.rabbit.StreamFanout || len(svc.Topics) == 0 {
+		return exchange{}, false
+	}
+	return l.hub(svc.Topics, svc.Directed), true
+}
+
+// stream is the stream behind a hub. It outlives its readers: the broker has no expiry for streams, and no count of readers to trust.
+// Whoever was away for longer than a private queue lives asks for everything anyway, so what is older than that is of no use. The broker deletes whole segments only.
+func (e exchange) stream() queue {
+	return queue{name: e.name + "_stream", durable: true, args: amqp.Table{
+		"x-queue-type": "stream", "x-max-age": "600s", "x-max-length-bytes": int64(256 << 20), "x-stream-max-segment-size-bytes": int64(16 << 20),
+	}}
+}
+
+// ensureStream makes the stream behind a hub, unless it is there.
+func (s *session) ensureStream(f *feed) error {
+	var err error
+	for range 2 {
+		err = s.asking(func(ch *amqp.Channel) error {
+			_, err := ch.QueueDeclarePassive(f.queue.name, true, false, false, false, nil)
+			return err
+		})
+		if !refused(err, amqp.NotFound) {
+			break
+		}
+		// RabbitMQ ends connections (541) that declare a new stream at the same moment, and many clients may come at once.
+		s.c.sleep(time.Duration(s.c.cfg.Rand() * float64(time.Second)))
+	}
+	if refused(err, amqp.NotFound) {
+		err = s.declareQueue(f)
+	}
+	return err
+}
+
+// streamFailed decides whether to do without the stream behind a hub, which could not be set up.
+func (s *session) streamFailed(f *feed, err error) (without bool) {
+	if s.isDead() {
+		if <-s.dead; !isInternalError(s.err) {
+			return false // it is not about the stream
+		}
+		err = s.err
+	}
+	switch lasting := refusal(err) != nil; {
+	case lasting || !f.failing.IsZero() && time.Since(f.failing) > streamPatience:
+		s.withoutStream(f, lasting, err)
+		return true
+	case f.failing.IsZero():
+		f.failing = time.Now()
+	}
+	return false
+}
+
+// streamPatience is how long a client waits for a stream that is there and cannot be read. A broker that was killed needs some seconds for its streams.
+// RabbitMQ 3.10 and 4.3 have been seen not to bring one back at all that was made a moment before: 3.10 says that its home node is down, 4.3 ends the connection (541).
+const streamPatience = 15 * time.Second
+
+// withoutStream has the private queue take copies of what is sent to all: the stream is refused, or cannot be read on this connection.
+func (s *session) withoutStream(f *feed, lasting bool, why error) {
+	c := s.c
+	c.mu.Lock()
+	c.layout.hubStream, c.layout.streamDown = !lasting, true
+	private := c.feeds[c.layout.privateQ]
+	c.mu.Unlock()
+	if f.made && private != nil {
+		private.gap = "the stream was lost"
+		if r := s.readers[private.queue.name]; r != nil {
+			s.end(r.ch) // the gap is told when the queue is bound again
+			delete(s.readers, private.queue.name)
+		}
+	}
+	c.emit(NoStream{f.queue.name, why.Error()})
 }
 
 // hub is the exchange behind those of topics, with some aside. Clients with other topics have another one.

@@ -94,6 +94,11 @@ func (s *session) forget(r *reader) {
 		s.c.update(func() { s.c.repliesReady = false })
 	}
 	if !r.ch.IsClosed() {
+		if r.feed.kind == feedStream {
+			// The broker ends a consumer when the stream is deleted. Another client may make it anew before we look, and count from 0.
+			r.feed.gap = "the stream was lost"
+			r.feed.rewind()
+		}
 		s.end(r.ch)
 		// A deleted queue may have been the last one bound to its exchanges.
 		s.forgetExchanges()

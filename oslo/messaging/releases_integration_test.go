@@ -54,12 +54,15 @@ func TestEveryRelease(t *testing.T) {
 		since       int    // the release that has it
 		help        string // before
 		sharedWorks bool   // also where queues that are not durable are denied
+		oneStream   bool   // for what is sent to all; who cannot have it goes on without it
 	}{
 		{name: "default"},
 		{name: "durable", query: "amqp_durable_queues=true", sharedWorks: true},
 		{name: "quorum", query: quorum, sharedWorks: true},
 		{name: "transient-quorum", query: quorum + "&rabbit_transient_quorum_queue=true", since: 310, help: "rabbit_transient_quorum_queue = false", sharedWorks: true},
 		{name: "stream", query: quorum + "&rabbit_transient_quorum_queue=true&rabbit_stream_fanout=true&rabbit_qos_prefetch_count=10", since: 310, help: "rabbit_transient_quorum_queue = false", sharedWorks: true},
+		{name: "one-stream", oneStream: true},
+		{name: "one-stream-quorum", query: quorum + "&rabbit_transient_quorum_queue=true", since: 310, help: "rabbit_transient_quorum_queue = false", sharedWorks: true, oneStream: true},
 		{name: "manager", query: "use_queue_manager=true"},
 		{
 			name: "kolla", since: 310, help: "rabbit_transient_quorum_queue = false", sharedWorks: true,
@@ -69,7 +72,7 @@ func TestEveryRelease(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			noLeaks(t)
 			query := withQuery(t, "rel-"+tt.name, tt.query)
-			options := func(cfg *messaging.Config) { query(cfg); cfg.Hub = "hub-" + tt.name }
+			options := func(cfg *messaging.Config) { query(cfg); cfg.Hub, cfg.HubStream = "hub-"+tt.name, tt.oneStream }
 			if on.minor < tt.since {
 				wantRefused(t, tt.help, options, false)
 				return
@@ -78,12 +81,12 @@ func TestEveryRelease(t *testing.T) {
 			if !share {
 				wantRefused(t, "set amqp_durable_queues", options, true)
 			}
-			tryRelease(t, on, tt.name, options, share)
+			tryRelease(t, on, tt.name, options, share, tt.oneStream)
 		})
 	}
 }
 
-func tryRelease(t *testing.T, on node, name string, options func(*messaging.Config), share bool) {
+func tryRelease(t *testing.T, on node, name string, options func(*messaging.Config), share, oneStream bool) {
 	t.Helper()
 	ctx := within(t, 5*time.Minute)
 	earlier := map[string]bool{} // queues of other tests that wait for their end
@@ -137,6 +140,9 @@ func tryRelease(t *testing.T, on node, name string, options func(*messaging.Conf
 			t.Errorf("%+v", l.all())
 		}
 	}
+	if n, want := count[messaging.NoStream](log), oneStream && on.minor < 309; n > 0 != want {
+		t.Errorf("RabbitMQ %s has no stream: %d times", on.version, n)
+	}
 	for _, q := range queuesOf(t, shared, "agent_fanout_hv1") {
 		n := 0
 		bindings, err := shared.Bindings(ctx)
@@ -164,7 +170,7 @@ func tryRelease(t *testing.T, on node, name string, options func(*messaging.Conf
 		t.Fatal(err)
 	}
 	for _, e := range exchanges {
-		if strings.HasPrefix(e.Name, "hub-"+name+"_") {
+		if strings.HasPrefix(e.Name, "hub-"+name+"_") && !oneStream { // the stream keeps its exchanges
 			t.Errorf("left behind: %+v", e)
 		}
 	}

@@ -260,7 +260,10 @@ func (s *session) run(began time.Time) error {
 	c.live = s
 	c.layout.learn(s.conn.Properties)
 	c.mu.Unlock()
-	defer c.update(func() { c.live, c.sess, c.repliesReady = nil, nil, false })
+	defer c.update(func() {
+		c.live, c.sess, c.repliesReady = nil, nil, false
+		c.layout.streamDown = c.layout.streamDown && !s.complete // the next connection tries it again
+	})
 	retry := time.NewTimer(time.Hour) // set when something failed
 	defer retry.Stop()
 	check, checks := time.NewTimer(spreadCheck(firstCheck, c.cfg.Rand())), 0

@@ -50,11 +50,13 @@ type layout struct {
 	learned bool // a broker has said what it is
 	// hubName begins the name of the hub. It is empty where queues are bound to each exchange by themselves.
 	hubName string
+	// hubStream says that what is sent to all is read from a stream behind the hub, and streamDown that the broker has the stream and does not let it be read.
+	hubStream, streamDown bool
 }
 
 func newLayout(cfg *Config, newID func() string) layout {
 	r := cfg.Rabbit
-	l := layout{control: cfg.Exchange, rabbit: r, queueTTL: cfg.QueueTTL, hubName: clip(cfg.Hub, 100)}
+	l := layout{control: cfg.Exchange, rabbit: r, queueTTL: cfg.QueueTTL, hubName: clip(cfg.Hub, 100), hubStream: cfg.HubStream}
 	if l.queueTTL == 0 {
 		l.queueTTL = maxQueueTTL
 		if 0 < r.TransientQueuesTTL && r.TransientQueuesTTL < l.queueTTL {
