@@ -42,6 +42,11 @@ func (b *memBroker) offset(name string) (at any) {
 	return at
 }
 
+// keepRefusing has something refused so many times.
+func (b *memBroker) keepRefusing(what string, err refuse, times int) {
+	b.do(func() { b.refuse[what] = slices.Repeat([]refuse{err}, times) })
+}
+
 // TestHubStream: the private queue has directed messages only, and the stream, which is bound to the hub, is read on the one channel. A client beside it without the option has the hub to itself.
 func TestHubStream(t *testing.T) {
 	inMemory(t, func(t *testing.T, b *memBroker) {
@@ -113,31 +118,27 @@ func TestStreamRefused(t *testing.T) {
 		what  string
 		err   refuse
 		times int
-		event string
+		gone  bool // whether the event is told
 		later bool // whether the next connection asks for the stream
 	}{
-		{"no streams", "queue.declare", refuse{amqp.PreconditionFailed, "PRECONDITION_FAILED - invalid arg 'x-queue-type' for queue"}, 1000, "NoStream", false},
-		{"no permission", "queue.declare", refuse{amqp.AccessRefused, "ACCESS_REFUSED"}, 1000, "NoStream", false},
-		{"a replica is missing", "queue.declare", refuse{amqp.PreconditionFailed, "PRECONDITION_FAILED - queue does not have a replica on the local node"}, 3, "", true},
-		{"it stays down", "queue.declare", refuse{amqp.NotFound, "NOT_FOUND - home node of durable queue is down or inaccessible"}, 1000, "NoStream", true},
-		{"it ends connections", "basic.consume", refuse{amqp.InternalError, "INTERNAL_ERROR"}, 1000, "NoStream", true},
+		{"no streams", "queue.declare", refuse{amqp.PreconditionFailed, "PRECONDITION_FAILED - invalid arg 'x-queue-type' for queue"}, 1000, true, false},
+		{"no permission", "queue.declare", refuse{amqp.AccessRefused, "ACCESS_REFUSED"}, 1000, true, false},
+		{"a replica is missing", "queue.declare", refuse{amqp.PreconditionFailed, "PRECONDITION_FAILED - queue does not have a replica on the local node"}, 3, false, true},
+		{"it stays down", "queue.declare", refuse{amqp.NotFound, "NOT_FOUND - home node of durable queue is down or inaccessible"}, 1000, true, true},
+		{"it ends connections", "basic.consume", refuse{amqp.InternalError, "INTERNAL_ERROR"}, 1000, true, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inMemory(t, func(t *testing.T, b *memBroker) {
 				c := b.client(t, "hv1", withStream)
 				hub := c.layout.hub(topics, nil)
-				b.do(func() {
-					for range tt.times {
-						b.refuse[tt.what+" "+hub.stream().name] = append(b.refuse[tt.what+" "+hub.stream().name], tt.err)
-					}
-				})
+				b.keepRefusing(tt.what+" "+hub.stream().name, tt.err, tt.times)
 				c.serve(Service{Topics: topics})
 				time.Sleep(time.Minute)
 				events := c.seenEvents()
-				if slices.Contains(events, "NoStream") != (tt.event != "") || events[len(events)-1] != "Connected" || slices.ContainsFunc(events, func(e string) bool { return strings.HasPrefix(e, "Refused") }) {
+				if slices.Contains(events, "NoStream") != tt.gone || events[len(events)-1] != "Connected" || slices.ContainsFunc(events, func(e string) bool { return strings.HasPrefix(e, "Refused") }) {
 					t.Errorf("events %q", events)
 				}
-				if tt.event != "" {
+				if tt.gone {
 					b.wantBound(t, c.layout.privateQ, "neutron #.hv1", hub.name+" ")
 				} else {
 					b.wantBound(t, c.layout.privateQ, "neutron #.hv1")
@@ -157,48 +158,30 @@ func TestStreamRefused(t *testing.T) {
 	}
 }
 
-// TestStreamGoesDown: a stream that was read and cannot be any more is a gap, which is told when the queue has copies.
+// TestStreamGoesDown: a stream that was read and cannot be any more, or about which no question can be asked, is a gap, which is told when the queue has copies.
 func TestStreamGoesDown(t *testing.T) {
-	inMemory(t, func(t *testing.T, b *memBroker) {
-		c := b.client(t, "hv1", withStream)
-		c.serve(Service{Topics: []string{"t"}})
-		hub := c.layout.hub([]string{"t"}, nil)
-		c.wantEvents("Connected")
-		b.do(func() {
-			for range 1000 {
-				b.refuse["basic.consume "+hub.stream().name] = append(b.refuse["basic.consume "+hub.stream().name], refuse{amqp.NotFound, "NOT_FOUND - home node is down"})
-			}
+	for what, err := range map[string]refuse{
+		"basic.consume": {amqp.NotFound, "NOT_FOUND - home node is down"}, "queue.passive": {amqp.InternalError, "INTERNAL_ERROR"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			inMemory(t, func(t *testing.T, b *memBroker) {
+				c := b.client(t, "hv1", withStream)
+				c.serve(Service{Topics: []string{"t"}})
+				hub := c.layout.hub([]string{"t"}, nil)
+				c.wantEvents("Connected")
+				b.keepRefusing(what+" "+hub.stream().name, err, 1000)
+				b.cut()
+				time.Sleep(time.Minute)
+				b.wantBound(t, c.layout.privateQ, "neutron #.hv1", hub.name+" ")
+				events := c.seenEvents()
+				gone, gap := slices.Index(events, "NoStream"), slices.Index(events, "Gap the stream was lost")
+				if gone < 0 || gap < gone || events[len(events)-1] != "Connected" {
+					t.Errorf("events %q", events)
+				}
+				c.close()
+			})
 		})
-		b.cut()
-		time.Sleep(time.Minute)
-		b.wantBound(t, c.layout.privateQ, "neutron #.hv1", hub.name+" ")
-		events := c.seenEvents()
-		if gap, end := "Gap the stream was lost", len(events)-1; slices.Index(events, "NoStream") < 0 || slices.Index(events, gap) < slices.Index(events, "NoStream") || events[end] != "Connected" {
-			t.Errorf("events %q", events)
-		}
-		c.close()
-	})
-}
-
-// TestQuestionsEndConnections: a broker that ends the connection of whoever looks for the stream has it taken for gone.
-func TestQuestionsEndConnections(t *testing.T) {
-	inMemory(t, func(t *testing.T, b *memBroker) {
-		c := b.client(t, "hv1", withStream)
-		c.serve(Service{Topics: []string{"t"}})
-		hub := c.layout.hub([]string{"t"}, nil)
-		b.do(func() {
-			for range 1000 {
-				b.refuse["queue.passive "+hub.stream().name] = append(b.refuse["queue.passive "+hub.stream().name], refuse{amqp.InternalError, "INTERNAL_ERROR"})
-			}
-		})
-		b.cut()
-		time.Sleep(time.Minute)
-		b.wantBound(t, c.layout.privateQ, "neutron #.hv1", hub.name+" ")
-		if events := c.seenEvents(); !slices.Contains(events, "Gap the stream was lost") || events[len(events)-1] != "Connected" {
-			t.Errorf("events %q", events)
-		}
-		c.close()
-	})
+	}
 }
 
 // TestStreamIsDeleted: the broker ends the consumer, and whoever made the stream anew counts from 0.
