@@ -130,8 +130,8 @@ func (c *Core) event(e effect.Event) {
 		c.extensions.packetCame(e)
 	case effect.WatchdogDue:
 		c.start(effect.Notify{})
-	case effect.NotifyFailed:
-		c.log.repeat(slog.LevelWarn, "sd_notify failed", "err", e.Err)
+	case effect.PacketsUnheard, effect.NotifyFailed:
+		c.seen.warn(e)
 	case effect.FollowFailed, effect.AnswerFailed: // counted when it landed
 	default:
 		c.rules.ended(e)

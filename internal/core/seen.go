@@ -321,11 +321,21 @@ func (s *seen) brokerEvent(e messaging.Event) (gap bool) {
 	case messaging.NoHub:
 		s.log.repeat(slog.LevelWarn, "the broker's user may not declare the shared exchange, binding the queue to every exchange", "exchange", e.Name, "reason", e.Reason)
 	case messaging.NoStream:
-		s.log.repeat(slog.LevelWarn, "the broker refuses the stream of [patchbay] fanout_stream, taking messages to all from the agent's queue", "stream", e.Name, "reason", e.Reason)
+		s.log.repeat(slog.LevelWarn, "the stream of [patchbay] fanout_stream cannot be used, taking messages to all from the agent's queue", "stream", e.Name, "reason", e.Reason)
 	case messaging.ReplyAbandoned:
 		s.log.Debug("RPC reply not delivered", "queue", e.Queue, "method", e.Method, "err", e.Err)
 	}
 	return false
+}
+
+// warn writes down what only the operator can do something about.
+func (s *seen) warn(e effect.Event) {
+	switch e := e.(type) {
+	case effect.PacketsUnheard:
+		s.log.repeat(slog.LevelWarn, "no connection to the bridge for packets of VMs, some get no answer of extensions, retrying", "bridge", e.Bridge, "err", e.Err)
+	case effect.NotifyFailed:
+		s.log.repeat(slog.LevelWarn, "sd_notify failed", "err", e.Err)
+	}
 }
 
 // messagesDropped writes down that messages were dropped, and returns whether one of them was too large: it may have said anything.

@@ -122,6 +122,12 @@ func TestEventsOfTheBroker(t *testing.T) {
 	if a.seen.brokerEvent(messaging.Connected{}); advises() {
 		t.Error("advised against for ever")
 	}
+	for range 2 { // told once
+		a.event(effect.PacketsUnheard{Bridge: "br-int", Err: no})
+	}
+	if n := strings.Count(log.String(), "no connection to the bridge for packets of VMs"); n != 1 {
+		t.Errorf("a connection for packets that cannot be had is told %d times", n)
+	}
 	a.event(effect.Broker{Event: messaging.Gap{}})
 	if a.resyncing.at.IsZero() || !a.Look(a.now()).Facts(gate.All).ResyncDue {
 		t.Error("a gap is no reason to check everything")

@@ -69,6 +69,11 @@ type (
 		// Limited is how many packets of the same flow came just before it and were dropped, because there were too many.
 		Limited uint64
 	}
+	// PacketsUnheard says that a further connection for packets of a bridge could not be made: those that flows send there are lost.
+	PacketsUnheard struct {
+		Bridge string
+		Err    error
+	}
 	// ReportDue says that it is time for a state report.
 	ReportDue struct{}
 	// WatchdogDue says that it is time to tell the service manager that the loop goes round.
@@ -242,6 +247,7 @@ func (Served) event()              {}
 func (ResolverAnswered) event()    {}
 func (Saved) event()               {}
 func (NotifyFailed) event()        {}
+func (PacketsUnheard) event()      {}
 func (FollowFailed) event()        {}
 func (AnswerFailed) event()        {}
 

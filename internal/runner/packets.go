@@ -14,13 +14,20 @@ import (
 )
 
 // keepPacketConn keeps a further connection for packets until the one that changes the flows of the bridge ends. If it cannot be had it is tried again, and
-// meanwhile its packets are lost, as those are that the switch drops.
+// meanwhile its packets are lost, as those are that the switch drops. The loop is told from the second failure in a row on: the first may be that of a switch
+// that has ended, with all its connections.
 func (r *Runner) keepPacketConn(ctx context.Context, bridge string, conn effect.Conn, id uint16, bounds map[string]extension.Bound) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	links := r.cfg.PacketLink(ctx, bridge)
 	var taking sync.WaitGroup
 	defer taking.Wait()
+	failures := 0
+	failed := func(err error) {
+		if failures++; failures > 1 {
+			r.put(effect.PacketsUnheard{Bridge: bridge, Err: err})
+		}
+	}
 	for {
 		select {
 		case <-conn.Done():
@@ -33,12 +40,15 @@ func (r *Runner) keepPacketConn(ctx context.Context, bridge string, conn effect.
 				return
 			}
 			if l.Conn == nil {
+				failed(l.Err)
 				continue
 			}
-			if l.Conn.EnablePacketIns(ctx, id) != nil {
+			if err := l.Conn.EnablePacketIns(ctx, id); err != nil {
 				_ = l.Conn.Close() // and there will be another one
+				failed(err)
 				continue
 			}
+			failures = 0
 			taking.Go(func() { r.takePackets(bridge, l.Conn, conn, bounds) })
 		}
 	}

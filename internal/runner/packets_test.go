@@ -5,6 +5,7 @@ package runner
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,10 +41,11 @@ func (c *packetConn) Close() error {
 }
 
 // TestPacketConns: a further connection has its controller id, its packets are answered by the one that changes flows, one that cannot be had is closed, so that
-// there is another one, and all end with the one that changes flows.
+// there is another one, the loop is told of the second failure in a row, and all end with the one that changes flows.
 func TestPacketConns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []effect.PacketIn
+		var unheard []string
 		links := make(chan Link)
 		var kept context.Context
 		r := New(Config{PacketLink: func(ctx context.Context, bridge string) <-chan Link {
@@ -51,7 +53,13 @@ func TestPacketConns(t *testing.T) {
 				t.Errorf("a connection to %s", bridge)
 			}
 			return links
-		}}, func(e effect.Event) { got = append(got, e.(effect.PacketIn)) })
+		}}, func(e effect.Event) {
+			if e, ok := e.(effect.PacketsUnheard); ok {
+				unheard = append(unheard, e.Err.Error())
+				return
+			}
+			got = append(got, e.(effect.PacketIn))
+		})
 		main := &packetConn{done: make(chan struct{})}
 		over := make(chan struct{})
 		go func() {
@@ -70,6 +78,10 @@ func TestPacketConns(t *testing.T) {
 			if c.id != 3 || c.closed {
 				t.Errorf("controller id %d, closed %v", c.id, c.closed)
 			}
+			links <- Link{Err: errors.New("ended")} // the first failure after it worked
+		}
+		if !slices.Equal(unheard, []string{"no"}) {
+			t.Errorf("the loop was told %q", unheard)
 		}
 		if !refused.closed || kept.Err() != nil {
 			t.Errorf("closed %v, %v", refused.closed, kept.Err())

@@ -44,3 +44,16 @@ func TestResolverAnswer(t *testing.T) {
 		t.Errorf("connections %v", conns)
 	}
 }
+
+// TestPacketsUnheard: a failed connection for packets is read as it was recorded.
+func TestPacketsUnheard(t *testing.T) {
+	d, err := (&encoder{}).document(effect.PacketsUnheard{Bridge: "br-int", Err: errors.New("no")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFlight("hv1")
+	again, err := f.event(&d)
+	if got, ok := again.(effect.PacketsUnheard); err != nil || !ok || got.Bridge != "br-int" || got.Err == nil || got.Err.Error() != "no" {
+		t.Errorf("%+v, %v", again, err)
+	}
+}

@@ -112,6 +112,8 @@ func (f *flight) event(d *document) (effect.Event, error) {
 		return effect.FollowFailed{Err: err}, nil
 	case kindAnswerFailed:
 		return effect.AnswerFailed{Err: err}, nil
+	case kindUnheard:
+		return effect.PacketsUnheard{Bridge: d.Bridge, Err: err}, nil
 	case kindLinked:
 		return effect.BridgeLinked{Bridge: d.Bridge, Conn: f.conn(d.Conn), Err: err}, nil
 	case kindPortsReported, kindCalled, kindApplied, kindRulesApplied:

@@ -122,6 +122,7 @@ const (
 	kindLinked         = "bridge linked"
 	kindFlows          = "flows changed"
 	kindPacket         = "packet"
+	kindUnheard        = "packets unheard"
 	kindReportDue      = "report due"
 	kindWatchdogDue    = "watchdog due"
 	kindRegistered     = "registered"
@@ -235,6 +236,8 @@ func (c *encoder) happened(e effect.Event) (d document, of any) {
 			p.Metadata = append(p.Metadata, termDoc{t.Field, t.Value, t.Mask, []byte(t.Raw)})
 		}
 		return document{Kind: kindPacket, Bridge: e.Bridge, Conn: c.number(e.Bridge, e.Conn), N: int(e.Limited)}, p //nolint:gosec // a count
+	case effect.PacketsUnheard:
+		return document{Kind: kindUnheard, Bridge: e.Bridge, Err: failureOf(e.Err)}, nil
 	case effect.ReportDue:
 		return document{Kind: kindReportDue}, nil
 	case effect.WatchdogDue:

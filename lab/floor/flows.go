@@ -21,6 +21,9 @@ func genuine(p *port) []of.Entry {
 		entry(0, 10, 24, arp),
 		entry(0, 10, 24, advertisement),
 	}
+	for _, tag := range []uint64{of.EtherVLAN, 0x88a8} { // a tag that the VM brings: dropped
+		out = append(out, must(of.Flow{Table: 0, Priority: 11, Cookie: pipeline.Cookie, Match: of.Match{from, of.Num(of.EthType, tag)}}))
+	}
 	for _, ip := range p.addresses() {
 		if ip.Is4() {
 			out = append(out, entry(24, 2, 25, arp.With(of.IP(of.ARPSPA, netip.PrefixFrom(ip, 32)))))

@@ -65,7 +65,7 @@ type Fallback struct{ Name, Reason string }
 // NoHub says that the broker does not let the user declare the exchange that [Config].Hub asks for. The queue is bound to each exchange instead.
 type NoHub struct{ Name, Reason string }
 
-// NoStream says that the broker does not let the stream be made that [Config].HubStream asks for. The queue has a copy of what is sent to all instead.
+// NoStream says that the stream that [Config].HubStream asks for cannot be made, or not be read. The queue has a copy of what is sent to all instead.
 type NoStream struct{ Name, Reason string }
 
 // Dropped says that an incoming message did not go to the handler because it could not be decoded, or was too large (Err is
