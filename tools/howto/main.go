@@ -3,8 +3,10 @@
 // Howto follows a page of docs to the letter: it runs the commands of its console blocks in order, in one shell, and compares what they print with what
 // the page shows below them.
 //
-//	howto [-timeout 5m] PAGE
+//	howto [-timeout 5m] [-root PROGRAM] PAGE
 //	howto -list PAGE...
+//
+// With -root there are two shells: PROGRAM is the one for commands after "#", of root on a host, and commands after "$", of an operator, run here.
 //
 // A page is the script, so that there is no second text that could say something else; internal/script, which plays scripts of tests, rewrites answers
 // word by word, and rogpeppe/go-internal/testscript has a language of its own. `make how-to` prepares a host for each page and runs this program on it.
@@ -30,6 +32,7 @@ import (
 
 func main() {
 	timeout := flag.Duration("timeout", 5*time.Minute, "how long a command may take")
+	root := flag.String("root", "", "a program that runs bash where commands after # belong; without it all commands run here, in one shell")
 	list := flag.Bool("list", false, "list the commands that are not run, and why, and run nothing")
 	flag.Parse()
 	err := errors.New("give a page")
@@ -40,7 +43,7 @@ func main() {
 		if *list {
 			err = errors.Join(err, listPage(os.Stdout, path))
 		} else {
-			err = errors.Join(err, follow(os.Stdout, path, *timeout))
+			err = errors.Join(err, follow(os.Stdout, path, *root, *timeout))
 		}
 	}
 	if err != nil {
@@ -79,16 +82,23 @@ func listPage(out io.Writer, path string) error {
 }
 
 // follow runs a page, and says how long each command took.
-func follow(out io.Writer, path string, timeout time.Duration) error {
+func follow(out io.Writer, path, root string, timeout time.Duration) error {
 	all, err := read(path)
 	if err != nil {
 		return err
 	}
-	sh, err := newShell()
+	here, err := newShell("bash")
 	if err != nil {
 		return err
 	}
-	defer sh.close()
+	defer here.close()
+	host := here
+	if root != "" {
+		if host, err = newShell(root); err != nil {
+			return err
+		}
+		defer host.close()
+	}
 	begin := time.Now()
 	ran, compared := 0, 0
 	for _, s := range all {
@@ -97,6 +107,10 @@ func follow(out io.Writer, path string, timeout time.Duration) error {
 			continue
 		}
 		started := time.Now()
+		sh := here
+		if s.Root {
+			sh = host
+		}
 		got, status, err := sh.run(s.Command, timeout)
 		if err != nil {
 			return fmt.Errorf("%s:%d: %s: %w\n%s", path, s.Line, s.Command, err, strings.Join(got, "\n"))
@@ -120,15 +134,15 @@ func follow(out io.Writer, path string, timeout time.Duration) error {
 	return nil
 }
 
-// shell is one bash for all commands of a page: directories and variables stay.
+// shell is one bash for all commands of a page that belong to one place: directories and variables stay.
 type shell struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
 	out *bufio.Scanner
 }
 
-func newShell() (*shell, error) {
-	cmd := exec.Command("bash") //nolint:noctx // ended by close, also after a time limit
+func newShell(program string) (*shell, error) {
+	cmd := exec.Command(program) //nolint:noctx,gosec // the caller's program; ended by close, also after a time limit
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err

@@ -12,13 +12,14 @@ import (
 
 func TestFollow(t *testing.T) {
 	page := filepath.Join(t.TempDir(), "page.md")
+	root := ""
 	try := func(text string) (string, error) {
 		t.Helper()
 		if err := os.WriteFile(page, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		var out strings.Builder
-		err := follow(&out, page, 20*time.Second)
+		err := follow(&out, page, root, 20*time.Second)
 		return out.String(), err
 	}
 	out, err := try("```console\n$ cd /; x=word\n$ pwd; echo $x >&2   # a remark\n/\nword\n```\n<!-- status 3 -->\n```console\n$ (exit 3)\n```\n<!-- not run: said -->\n```console\n$ false\n```\n")
@@ -32,6 +33,14 @@ func TestFollow(t *testing.T) {
 	}
 	if _, err := try("nothing\n"); err == nil {
 		t.Error("a page without a command passes")
+	}
+	two := "```console\n# x=host\n$ x=desk\n# echo $x\nhost\n$ echo $x\ndesk\n```\n"
+	if _, err := try(two); err == nil {
+		t.Error("two shells without another program")
+	}
+	root = "/bin/bash"
+	if out, err := try(two); err != nil {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 

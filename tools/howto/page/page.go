@@ -14,6 +14,7 @@ import (
 type Step struct {
 	Line    int // of the page
 	Command string
+	Root    bool     // the command is root's on a host: it stands after "#", not after "$"
 	Want    []string // what the page shows below the command; none if it shows nothing
 	Status  int      // that the command ends with
 	NotRun  string   // why it is shown only
@@ -93,7 +94,7 @@ func (b *block) add(number int, line string) error {
 		b.found[last].Command += "\n" + line
 		b.open = strings.HasSuffix(line, `\`)
 	case root || user:
-		b.found = append(b.found, Step{Line: number, Command: command})
+		b.found = append(b.found, Step{Line: number, Command: command, Root: root})
 		b.open = strings.HasSuffix(command, `\`)
 		if m := hereText.FindStringSubmatch(command); m != nil {
 			b.until = m[1]

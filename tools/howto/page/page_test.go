@@ -17,19 +17,19 @@ func TestSteps(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []Step{
-		{Line: 4, Command: "one   # a remark"},
-		{Line: 5, Command: "cat <<'EOF' >file\n# text\nEOF"},
+		{Line: 4, Command: "one   # a remark", Root: true},
+		{Line: 5, Command: "cat <<'EOF' >file\n# text\nEOF", Root: true},
 		{Line: 8, Command: "two \\\n    more", Want: []string{"out", "", "put"}},
-		{Line: 20, Command: "three"},
-		{Line: 21, Command: "four", Want: []string{"…"}, Status: 1},
-		{Line: 31, Command: "five", NotRun: "no network"},
+		{Line: 20, Command: "three", Root: true},
+		{Line: 21, Command: "four", Root: true, Want: []string{"…"}, Status: 1},
+		{Line: 31, Command: "five", Root: true, NotRun: "no network"},
 	}
 	if len(got) != len(want) {
 		t.Fatalf("%d steps: %+v", len(got), got)
 	}
 	for i, w := range want {
 		g := got[i]
-		if g.Line != w.Line || g.Command != w.Command || g.Status != w.Status || g.NotRun != w.NotRun || strings.Join(g.Want, "|") != strings.Join(w.Want, "|") {
+		if g.Line != w.Line || g.Command != w.Command || g.Root != w.Root || g.Status != w.Status || g.NotRun != w.NotRun || strings.Join(g.Want, "|") != strings.Join(w.Want, "|") {
 			t.Errorf("step %d is %+v, want %+v", i, g, w)
 		}
 	}
