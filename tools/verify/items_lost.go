@@ -164,6 +164,7 @@ func operator() []item {
 		howTo("how-to", "about moving hosts", "install replace-the-python-agent filter-hybrid-ports switch-a-fleet"),
 		howTo("how-to-on-call", "about finding out", "on-call follow-a-packet capture-packets monitor draw-the-map replay-a-fault"),
 		howTo("how-to-lab", "about services for guests, and the lab", "answer-dhcp serve-metadata forward-dns run-the-lab first-cloud"),
+		howTo("how-to-services", "about fleets, logs, local IPs, taps and releases", "run-a-fleet log-security-groups share-a-local-ip mirror-a-port make-a-release"),
 	}, toolItems(section)...)
 }
 
