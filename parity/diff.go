@@ -169,8 +169,8 @@ func (a *Accepted) For(release int) *Accepted {
 	return &own
 }
 
-// Pinned says whether the lines that a rule explains are pinned: the recordings are of 21, so those of later releases are not.
-func (a *Accepted) Pinned(id string) bool {
+// Recorded says whether the recordings have the lines that a rule explains: they are of 21, so those of later releases they have not.
+func (a *Accepted) Recorded(id string) bool {
 	return !slices.ContainsFunc(a.List, func(d *AcceptedDifference) bool { return d.ID == id && d.Since > 0 })
 }
 

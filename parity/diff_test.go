@@ -131,7 +131,7 @@ func TestAcceptedForLaterReleases(t *testing.T) {
 			t.Errorf("release %d: %d lines are not explained, want %d", release, got, unexplained)
 		}
 	}
-	if diff := cmp.Diff([]string{"all"}, a.IDs()); diff != "" || !a.Pinned("all") || a.Pinned("later") {
+	if diff := cmp.Diff([]string{"all"}, a.IDs()); diff != "" || !a.Recorded("all") || a.Recorded("later") {
 		t.Errorf("pinned: %s", diff)
 	}
 	lines := Snapshot{"hv1 br-int table=58 x", "hv1 br-tun old"} // of 22 or later

@@ -4,9 +4,11 @@ package parity
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +19,9 @@ import (
 type Pins struct {
 	// Totals are figures about all recordings, by what they count.
 	Totals map[string]int
+	// Head is the comment before them in a file; "": that of [PinsFile].
+	Head   string
+	file   string
 	byRule map[Place]map[string]Count
 }
 
@@ -40,7 +45,9 @@ func (c Count) String() string {
 }
 
 // NewPins returns pins of nothing.
-func NewPins() *Pins { return &Pins{Totals: map[string]int{}, byRule: map[Place]map[string]Count{}} }
+func NewPins() *Pins {
+	return &Pins{Totals: map[string]int{}, file: PinsFile, byRule: map[Place]map[string]Count{}}
+}
 
 // Counts returns how many lines each rule explains in a comparison.
 func (d Diff) Counts() map[string]Count {
@@ -67,6 +74,20 @@ func (p *Pins) Set(at Place, counts map[string]Count) {
 	}
 }
 
+// Replace pins scenarios anew, as others are: their places, and how many lines are explained in all of these as the total of each.
+func (p *Pins) Replace(scenarios []string, by *Pins) {
+	for _, name := range scenarios {
+		p.Totals[name] = 0
+	}
+	maps.DeleteFunc(p.byRule, func(at Place, _ map[string]Count) bool { return slices.Contains(scenarios, at.Scenario) })
+	for at, counts := range by.byRule {
+		p.byRule[at] = counts
+		for _, c := range counts {
+			p.Totals[at.Scenario] += c.Missing + c.Added
+		}
+	}
+}
+
 // At returns what is pinned at a place.
 func (p *Pins) At(at Place) map[string]Count { return p.byRule[at] }
 
@@ -80,6 +101,9 @@ func (p *Pins) Rules() map[string]Count {
 	}
 	return sum
 }
+
+// RuleNames returns the rules that explain something, sorted.
+func (p *Pins) RuleNames() []string { return slices.Sorted(maps.Keys(p.Rules())) }
 
 // Places returns all places with pins, sorted.
 func (p *Pins) Places() []Place {
@@ -109,7 +133,7 @@ func (p *Pins) check(at Place, counts map[string]Count, fits func(c, pinned Coun
 	for _, rule := range slices.Sorted(maps.Keys(rules)) {
 		if c, pinned := counts[rule], p.byRule[at][rule]; !fits(c, pinned) {
 			wrong = append(wrong, fmt.Sprintf("%s: the accepted difference %s explains %d lines that only the Python agent has and %d that only Patchbay has; %d and %d are pinned in %s",
-				at, rule, c.Missing, c.Added, pinned.Missing, pinned.Added, PinsFile))
+				at, rule, c.Missing, c.Added, pinned.Missing, pinned.Added, p.file))
 		}
 	}
 	return wrong
@@ -126,7 +150,7 @@ const pinsHead = `# How many lines each accepted difference explains, by scenari
 // Save writes the pins.
 func (p *Pins) Save(path string) error {
 	var b strings.Builder
-	b.WriteString(pinsHead)
+	b.WriteString(cmp.Or(p.Head, pinsHead))
 	for _, what := range slices.Sorted(maps.Keys(p.Totals)) {
 		fmt.Fprintf(&b, "total %s: %d\n", what, p.Totals[what])
 	}
@@ -151,6 +175,7 @@ func LoadPins(path string) (*Pins, error) {
 	}
 	defer func() { _ = f.Close() }()
 	p := NewPins()
+	p.file = filepath.Base(path)
 	sc := bufio.NewScanner(f)
 	for number := 1; sc.Scan(); number++ {
 		if err := p.line(sc.Text()); err != nil {

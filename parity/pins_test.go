@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -66,6 +67,58 @@ func TestPinsFindOtherCounts(t *testing.T) {
 	}
 	if got := p.AtMost(Place{"one", "after", "hv1"}, map[string]Count{"a": {1, 0}}); len(got) != 1 {
 		t.Errorf("elsewhere: %v", got)
+	}
+}
+
+// TestReplace: scenarios that are played again have the new counts, others keep theirs.
+func TestReplace(t *testing.T) {
+	p, by := NewPins(), NewPins()
+	p.Set(Place{"one", "plugged", "hv1"}, map[string]Count{"a": {Missing: 2}})
+	p.Set(Place{"one", "after", "hv1"}, map[string]Count{"a": {Missing: 5}})
+	p.Set(Place{"other", "plugged", "hv1"}, map[string]Count{"b": {Added: 1}})
+	p.Totals["other"] = 1
+	by.Set(Place{"one", "plugged", "hv1"}, map[string]Count{"a": {Missing: 1, Added: 2}, "c": {Added: 1}})
+	p.Replace([]string{"one", "quiet"}, by)
+	if diff := cmp.Diff(map[string]int{"one": 4, "other": 1, "quiet": 0}, p.Totals); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(map[string]Count{"a": {1, 2}, "b": {0, 1}, "c": {0, 1}}, p.Rules()); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"a", "b", "c"}, p.RuleNames()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestLaterIsPinned holds the pins of later releases against the rules: each rule that explains something is written down, for that release.
+func TestLaterIsPinned(t *testing.T) {
+	a, err := LoadAccepted("accepted.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join("..", "verification", "matrix", "explained-*.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		pins, err := LoadPins(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		release, err := strconv.Atoi(strings.TrimSuffix(strings.TrimPrefix(filepath.Base(file), "explained-"), ".txt"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range pins.RuleNames() {
+			if i := slices.IndexFunc(a.List, func(d *AcceptedDifference) bool { return d.ID == id }); i < 0 || a.List[i].Since == 0 || a.List[i].Since > release {
+				t.Errorf("%s: there is no rule %s for %d", file, id, release)
+			}
+		}
+		for _, at := range pins.Places() {
+			if pins.Totals[at.Scenario] == 0 {
+				t.Errorf("%s: %s has no total", file, at)
+			}
+		}
 	}
 }
 

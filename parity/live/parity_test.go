@@ -223,6 +223,7 @@ func save(t *testing.T, r *parity.Recording, base parity.Snapshot) {
 type rules struct {
 	accepted *parity.Accepted
 	pins     *parity.Pins
+	later    *later
 }
 
 func accepted(t *testing.T) *rules {
@@ -239,7 +240,7 @@ func accepted(t *testing.T) *rules {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &rules{a.For(release), pins}
+	return &rules{a.For(release), pins, laterOf(t, release)}
 }
 
 // compare is [parity.Compare] at a checkpoint, and says in words where more is accepted than is pinned. The API's lines are not
@@ -258,9 +259,14 @@ func (r *rules) compare(scenario, checkpoint string, want, have parity.Snapshot)
 	}
 	delete(byHost, "api")
 	for _, host := range slices.Sorted(maps.Keys(byHost)) {
-		counts := byHost[host].Counts()
-		maps.DeleteFunc(counts, func(id string, _ parity.Count) bool { return !r.accepted.Pinned(id) })
-		wrong = append(wrong, r.pins.AtMost(parity.Place{Scenario: scenario, Checkpoint: checkpoint, Host: host}, counts)...)
+		at, counts, later := parity.Place{Scenario: scenario, Checkpoint: checkpoint, Host: host}, byHost[host].Counts(), map[string]parity.Count{}
+		for id, c := range counts {
+			if !r.accepted.Recorded(id) {
+				later[id] = c
+				delete(counts, id)
+			}
+		}
+		wrong = slices.Concat(wrong, r.pins.AtMost(at, counts), r.later.check(at, later))
 	}
 	return d, wrong
 }
@@ -436,12 +442,18 @@ func report(t *testing.T, list []*scenario, want, have map[string]*result, a *ru
 			for _, w := range wrong {
 				fmt.Fprintln(&details, w)
 			}
+			showExplained(&details, name, s.Checkpoint, d)
 		}
 		fmt.Fprintf(w, "%s\t%d\t%d\t%d\n", name, lines, accepted, unexplained)
 		total = [3]int{total[0] + lines, total[1] + accepted, total[2] + unexplained}
 	}
 	fmt.Fprintf(w, "%d scenarios\t%d\t%d\t%d\n", len(list), total[0], total[1], total[2])
 	_ = w.Flush()
+	if a != nil {
+		if err := a.later.end(&table, names); err != nil {
+			t.Error(err)
+		}
+	}
 	// Not through t.Log: the table is the product.
 	fmt.Printf("\n%s\n%s", details.String(), table.String())
 	if total[2] > 0 {
