@@ -75,16 +75,16 @@ func TestSecrets(t *testing.T) {
 		}
 	}
 	for name, part := range map[string]string{
-		"well bundle patchbay/ovs-vsctl-show.txt": "Bridge br-int", "well bundle patchbay/ovsdb-Interface.txt": "psk=***",
-		"well bundle patchbay/ovsdb-Bridge.txt": "admin_password=***", "well bundle patchbay/flows-br-int.txt": "table=60",
-		"well bundle patchbay/log.txt": "port is up", "well bundle patchbay/ovsdb-Open_vSwitch.txt": "api_token=***",
+		"well bundle ovs-vsctl-show.txt": "Bridge br-int", "well bundle ovsdb-Interface.txt": "psk=***",
+		"well bundle ovsdb-Bridge.txt": "admin_password=***", "well bundle flows-br-int.txt": "table=60",
+		"well bundle log.txt": "port is up", "well bundle ovsdb-Open_vSwitch.txt": "api_token=***",
 		"well patchbay config show": "transport_url", "refused log": "connection to the broker failed, retrying", "well /metrics": "patchbay_alive 1",
 	} {
 		if !strings.Contains(said[name], part) {
 			t.Errorf("%s does not have %q:\n%.600s", name, part, said[name])
 		}
 	}
-	if missing := said["well bundle patchbay/missing.txt"]; missing != "" {
+	if missing := said["well bundle missing.txt"]; missing != "" {
 		t.Errorf("missing in the bundle of a whole host:\n%s", missing)
 	}
 	bytes := 0
