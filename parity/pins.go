@@ -17,7 +17,7 @@ import (
 // Pins are how many lines each accepted difference explains, by place: scenario, checkpoint and host. A rule that explains
 // another number of lines has become wider or narrower than what was reviewed.
 type Pins struct {
-	// Totals are figures about all recordings, by what they count.
+	// Totals are figures about all recordings, by what they count; in pins of a later release, how many lines are explained, by scenario.
 	Totals map[string]int
 	// Head is the comment before them in a file; "": that of [PinsFile].
 	Head   string
@@ -74,13 +74,16 @@ func (p *Pins) Set(at Place, counts map[string]Count) {
 	}
 }
 
-// Replace pins scenarios anew, as others are: their places, and how many lines are explained in all of these as the total of each.
+// Replace pins scenarios anew, with the counts of other pins and their total. What these have of other scenarios is left out.
 func (p *Pins) Replace(scenarios []string, by *Pins) {
 	for _, name := range scenarios {
 		p.Totals[name] = 0
 	}
 	maps.DeleteFunc(p.byRule, func(at Place, _ map[string]Count) bool { return slices.Contains(scenarios, at.Scenario) })
 	for at, counts := range by.byRule {
+		if !slices.Contains(scenarios, at.Scenario) {
+			continue
+		}
 		p.byRule[at] = counts
 		for _, c := range counts {
 			p.Totals[at.Scenario] += c.Missing + c.Added

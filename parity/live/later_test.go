@@ -18,8 +18,8 @@ import (
 	"github.com/patchbay-sdn/patchbay/parity"
 )
 
-// later is how many lines rules for releases after 21 explain. There are no recordings of these, so a run with PIN=1 writes the counts of the scenarios that it
-// plays, and other runs hold them against those. A nil one is of 21, for which there are no such rules.
+// later is how many lines rules for releases after 21 explain. There are no recordings of these, so a run with PIN=1 writes the counts of the scenarios in which
+// nothing is unexplained, and other runs hold them against those. A nil one is of 21, for which there are no such rules.
 type later struct {
 	file  string
 	write bool
@@ -62,7 +62,7 @@ func (l *later) check(at parity.Place, counts map[string]parity.Count) []string 
 	return l.pins.AtMost(at, counts)
 }
 
-// end says what the rules explained, and how many scenarios have no pins. It writes the pins if it is asked to.
+// end says what the rules explained, and how many of the scenarios that are explained have no pins. It writes the pins of these if it is asked to.
 func (l *later) end(out io.Writer, scenarios []string) error {
 	if l == nil {
 		return nil
