@@ -30,6 +30,8 @@ const (
 	permitted = 0x4008
 	// egressDirect sends frames straight to their port by MAC and VLAN.
 	egressDirect = "agent.explicitly_egress_direct=true"
+	// dropFragments: the switch may let fragments out into other networks otherwise.
+	dropFragments = "patchbay.drop_fragments=true"
 	// inFlight is how many frames are sent before something must have arrived: fewer than any queue on the way holds.
 	inFlight = 48
 )
@@ -54,9 +56,9 @@ func TestHostile(t *testing.T) {
 	t.Cleanup(x.close)
 	t.Cleanup(func() { x.print(); x.table.print(time.Since(start)) })
 	for i, r := range []hostileRound{
-		{name: "openvswitch", overrides: []string{filtering}, filtered: true},
-		{name: "openvswitch, permitted type, address pairs", overrides: []string{filtering, fmt.Sprintf("securitygroup.permitted_ethertypes=0x%x", permitted)}, filtered: true, pairs: true},
-		{name: "openvswitch, egress direct", overrides: []string{filtering, egressDirect}, filtered: true},
+		{name: "openvswitch", overrides: []string{filtering, dropFragments}, filtered: true},
+		{name: "openvswitch, permitted type, address pairs", overrides: []string{filtering, dropFragments, fmt.Sprintf("securitygroup.permitted_ethertypes=0x%x", permitted)}, filtered: true, pairs: true},
+		{name: "openvswitch, egress direct", overrides: []string{filtering, dropFragments, egressDirect}, filtered: true},
 		{name: "noop"},
 		{name: "noop, egress direct", overrides: []string{egressDirect}},
 	} {

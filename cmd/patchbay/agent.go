@@ -24,7 +24,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/patchbay-sdn/patchbay/internal/agent"
-	"github.com/patchbay-sdn/patchbay/internal/conntrack"
 	"github.com/patchbay-sdn/patchbay/internal/forwarding"
 	"github.com/patchbay-sdn/patchbay/internal/inspect"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
@@ -116,10 +115,6 @@ func startAgent(ctx context.Context, o *options.Options, to logging) error {
 	if err != nil {
 		return fmt.Errorf("[ovs] ovsdb_connection: %w", err)
 	}
-	connections, err := connectionTracking(o)
-	if err != nil {
-		return err
-	}
 	notifier := observe.NewNotifier(os.Getenv, os.Getpid())
 	cfg, err := agentConfig(ctx, o, extensionsOf(o))
 	if err != nil {
@@ -127,9 +122,8 @@ func startAgent(ctx context.Context, o *options.Options, to logging) error {
 	}
 	cfg.Link = runner.Supervised(func(ctx context.Context, bridge string) (*openflow.Conn, error) { return dialBridge(ctx, o, bridge) })
 	cfg.PacketLink = cfg.Link
-	if connections != nil {
-		cfg.ConntrackLimit = uint32(o.Patchbay.ConntrackLimit) //nolint:gosec // bounded by its type
-		cfg.Limits = conntrack.NewLimiter(o.OVS.DatapathType, runDir(o), filepath.Join(o.Default.StatePath, "patchbay.ct-limits"))
+	if err := trackConnections(&cfg, o); err != nil {
+		return err
 	}
 	if cfg.World.Filter {
 		cfg.Rules, cfg.RulesConfig = hostRules(o)
@@ -145,7 +139,7 @@ func startAgent(ctx context.Context, o *options.Options, to logging) error {
 		cfg.Metadata = proxy
 	}
 	cfg.Resolver = &resolver.Client{}
-	cfg.Statistics, cfg.Conntrack, cfg.Log, cfg.Notifier = database.Statistics, connections, log, notifier
+	cfg.Statistics, cfg.Log, cfg.Notifier = database.Statistics, log, notifier
 	recorder := newTape(o, log)
 	if recorder != nil {
 		cfg.Tape = recorder
@@ -327,18 +321,6 @@ func worldConfig(o *options.Options) world.Config {
 		c.LocalIP, _ = netip.ParseAddr(o.OVS.LocalIP) // checked before
 	}
 	return c
-}
-
-// connectionTracking is where filters have connections forgotten; nil without filters that are flows.
-func connectionTracking(o *options.Options) (agent.Conntrack, error) {
-	if c := worldConfig(o); !c.Filter || c.Hybrid {
-		return nil, nil
-	}
-	r, err := conntrack.New(o.OVS.DatapathType, runDir(o))
-	if err != nil {
-		return nil, fmt.Errorf("[ovs] datapath_type: %w", err)
-	}
-	return r, nil
 }
 
 // runDir is where Open vSwitch has its sockets.

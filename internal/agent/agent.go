@@ -57,9 +57,10 @@ type Config struct {
 	// Conntrack is told which connections are not allowed any more; nil when nothing is filtered.
 	Conntrack Conntrack
 	// ConntrackLimit is how many tracked connections a network may have; 0: as many as the switch. Limits sets it; nil: nobody
-	// does.
+	// does. DropFragments: it has the switch drop fragments as well.
 	ConntrackLimit uint32
 	Limits         Limits
+	DropFragments  bool
 	// Rules reads and writes rules of iptables, as RulesConfig says, Forwarding forwarding tables of devices; nil: nobody does.
 	Rules       Rules
 	RulesConfig *iptables.Config
@@ -148,7 +149,7 @@ func New(cfg Config, sw Switch, open func(onEvent func(messaging.Event)) (Broker
 	decisions := core.Config{
 		Host: cfg.Host, Configurations: cfg.Configurations, ReportInterval: cfg.ReportInterval, PortsPerReport: cfg.PortsPerReport,
 		World: cfg.World, Settings: cfg.Settings, Extensions: cfg.Extensions, FDBGrace: cfg.FDBGrace, Conntrack: cfg.Conntrack != nil,
-		ConntrackLimit: cfg.ConntrackLimit, Limits: cfg.Limits != nil, Snapshot: cfg.Snapshot != "", Progress: cfg.Progress != nil,
+		ConntrackLimit: cfg.ConntrackLimit, Limits: cfg.Limits != nil, DropFragments: cfg.DropFragments, Snapshot: cfg.Snapshot != "", Progress: cfg.Progress != nil,
 		Rules: cfg.RulesConfig, Version: cfg.Version, Seed: rand.Uint64(), Log: a.log, Recorder: a.recorder, Probe: probe,
 	}
 	saved := recall(cfg.Snapshot, cfg.Memory, a.log)

@@ -32,6 +32,8 @@ type Limiter struct {
 	// Marker is a file that exists while limits of ours may be set. Without it no limits are removed: somebody else may have
 	// set them.
 	Marker string
+	// DropFragments: a userspace datapath that could let fragments out to others holds none.
+	DropFragments bool
 }
 
 // NewLimiter returns the Limiter for bridges of the given datapath_type.
@@ -44,8 +46,13 @@ func NewLimiter(datapathType, runDir, marker string) Limiter {
 }
 
 // SetLimits gives each zone its limit, and with prune takes those of all other local VLANs away. Only what differs is changed.
-// It returns how many zones that were.
+// It returns how many zones that were. Fragments come first.
 func (l Limiter) SetLimits(ctx context.Context, want map[uint16]uint32, prune bool) (changed int, err error) {
+	if l.DropFragments {
+		if err := l.dropFragments(ctx); err != nil {
+			return 0, fmt.Errorf("dropping fragments: %w", err)
+		}
+	}
 	if len(want) == 0 {
 		if _, err := os.Stat(l.Marker); errors.Is(err, fs.ErrNotExist) || !prune {
 			return 0, nil

@@ -4,10 +4,14 @@ package conntrack
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
+
+	"github.com/patchbay-sdn/patchbay/internal/fake"
 )
 
 func TestParseLimits(t *testing.T) {
@@ -57,5 +61,43 @@ func TestNoLimitsAreTouchedThatAreNotOurs(t *testing.T) {
 	}
 	if _, err := os.Stat(l.Marker); err != nil {
 		t.Errorf("the marker is gone although the limits may be there: %v", err)
+	}
+}
+
+// TestFragmentsAreDropped in releases that could let them out, whether or not there are limits, and before these.
+func TestFragmentsAreDropped(t *testing.T) {
+	const disabled = "dpctl/ipf-set-disabled netdev@ovs-netdev "
+	for _, c := range []struct {
+		version string
+		drop    bool
+		refused string
+		want    []string
+	}{
+		{"3.1.0", true, "", []string{disabled + "v4", disabled + "v6"}},
+		{"3.7.1", true, "", []string{disabled + "v4", disabled + "v6"}},
+		{"4.0.0", true, "", nil},
+		{"3.1.0", false, "", nil},
+		{"3.1.0", true, disabled + "v4", []string{disabled + "v4"}},
+	} {
+		var asked []string
+		dir := t.TempDir()
+		f, err := fake.NewControl(dir, func(args []string) (string, error) {
+			call := strings.Join(args, " ")
+			if asked = append(asked, call); call == c.refused {
+				return "", errors.New("not now")
+			}
+			return "", nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Version = c.version
+		l := NewLimiter("netdev", dir, filepath.Join(dir, "marker"))
+		l.DropFragments = c.drop
+		_, err = l.SetLimits(t.Context(), nil, true)
+		f.Close()
+		if !reflect.DeepEqual(asked, c.want) || (err != nil) != (c.refused != "") {
+			t.Errorf("%+v: asked %q, %v", c, asked, err)
+		}
 	}
 }

@@ -34,6 +34,8 @@ type Config struct {
 	// ConntrackLimit is how many tracked connections a network may have; 0: as many as the switch. Limits: somebody sets it.
 	ConntrackLimit uint32
 	Limits         bool
+	// DropFragments: whoever sets limits has the switch drop fragments, where it could let them out to others.
+	DropFragments bool
 	// Rules are what rules of iptables depend on; nil: there are none. Without World.Hybrid those of an earlier driver are cleared away.
 	Rules *iptables.Config
 	// Snapshot: the last world in sync is kept.

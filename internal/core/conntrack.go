@@ -146,7 +146,11 @@ func (t *tracking) limitsSet(job *zones.LimitJob, changed int, err error, now ti
 		return
 	}
 	const failed = "tracked connections not limited, retrying"
+	dropped := t.limits.Dropped()
 	wait := t.limits.Done(job, err, now)
+	if t.limits.Dropped() && !dropped {
+		t.log.Info("ovs-vswitchd told to drop fragments of tracked packets, unless it is 4.0 or later")
+	}
 	switch {
 	case errors.Is(err, conntrack.ErrNoLimits):
 		if len(job.Want) > 0 {

@@ -41,7 +41,7 @@ func New(cfg Config, saved *Saved, now time.Time) *Core {
 		room: r, dataplane: dataplane.New(r.world.Bridges()), contained: newContainment(r), seen: newSeen(r), memory: memory{room: r},
 		resyncing: resyncing{room: r, rnd: rnd, losses: pace.Backoff[struct{}]{}}, server: server{room: r, rnd: rnd, report: reporting{start: true}},
 		filters: filters{
-			zones: tracking{room: r, Zones: zones.New(), limits: zones.NewLimits(cfg.ConntrackLimit)}, rules: newRules(r),
+			zones: tracking{room: r, Zones: zones.New(), limits: zones.NewLimits(cfg.ConntrackLimit, cfg.DropFragments)}, rules: newRules(r),
 		},
 	}
 	c.world.Time, c.world.Contain, c.world.Mend = now, c.contained.inWorld, c.contained.mend

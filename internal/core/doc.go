@@ -9,6 +9,6 @@
 // agent's state to it, and watches whether it has its database; resync.go says when what is known is checked. bridges.go connects to bridges and
 // reads them; conntrack.go does what package zones decides. pulls.go asks the server what is missing, as package pull decides; reports.go sends it
 // the port statuses that package report decides on. extensions.go tends what is added to the core; guarded.go and contain.go bound what a panic
-// costs. memory.go says when what the server said is written down. seen.go and recorder.go keep what is only shown, views.go answers questions.
+// costs. memory.go says when what the server said is written down. seen.go, advisories.go and recorder.go keep what is only shown, views.go answers questions.
 // Packages world, pipeline and dataplane decide what is wanted and changed.
 package core

@@ -97,7 +97,7 @@ func (c *Core) event(e effect.Event) {
 	case effect.BridgeLinked:
 		c.bridges.linked(e, c.extensions.Set)
 		if e.Conn != nil {
-			c.zones.limits.Changed() // of a switch that was restarted
+			c.zones.limits.Restarted()
 		}
 	case effect.FlowsRead:
 		c.bridges.read(e.Reading)

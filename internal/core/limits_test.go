@@ -36,7 +36,7 @@ func limited(t *testing.T, limit uint32, l *limits) (a *host, log *logBuffer, st
 	a, batch := filtering(t, &cloud{}, nil, 1)
 	log = &logBuffer{}
 	a.log.Logger = slog.New(observe.NewLogger(log, slog.LevelInfo).Handler())
-	a.cfg.Limits, a.cfg.ConntrackLimit, a.zones.limits = l != nil, limit, zones.NewLimits(limit)
+	a.cfg.Limits, a.cfg.ConntrackLimit, a.zones.limits = l != nil, limit, zones.NewLimits(limit, false)
 	a.server.versions = neutron.Versions{neutron.KindPort: "1.7", neutron.KindSecurityGroup: "1.5"}
 	a.bridges.started, a.bridges.up = true, true
 	a.world.Switch(batch)
@@ -73,7 +73,7 @@ func TestLimitsFollowTheNetworks(t *testing.T) {
 	if got := step(); got != "" {
 		t.Errorf("the switch is away: %q", got)
 	}
-	a.zones.limits.Changed() // as bridgeLinked does with a connection
+	a.zones.limits.Restarted() // as bridgeLinked does with a connection
 	if got := step(); got != "map[1:500] true" {
 		t.Errorf("the switch is back: %q", got)
 	}
@@ -131,3 +131,35 @@ func TestLimitsThatTheSwitchLacks(t *testing.T) {
 }
 
 func countLines(log *logBuffer, part string) int { return strings.Count(log.String(), part) }
+
+// TestFragmentsAreDroppedAgain whenever the switch has started, with or without limits, and status stops naming the hole then.
+func TestFragmentsAreDroppedAgain(t *testing.T) {
+	for _, limit := range []uint32{0, 500} {
+		l := &limits{err: errors.New("busy")}
+		a, log, step := limited(t, limit, l)
+		a.cfg.DropFragments, a.cfg.Conntrack, a.cfg.Configurations.DatapathType = true, true, "netdev"
+		a.zones.limits = zones.NewLimits(limit, true)
+		named := func() bool { return hasPart(a.Look(time.Now()).AgentStatus().Advisories, fragmentsEscape) }
+		a.zones.limits.Restarted()
+		if step(); len(l.calls) != 1 || !named() || countLines(log, "told to drop fragments") != 0 {
+			t.Errorf("limit %d, the switch is busy: %v, named %v\n%s", limit, l.calls, named(), log)
+		}
+		for i, err := range []error{nil, fmt.Errorf("limiting: %w", conntrack.ErrNoLimits), nil} {
+			l.calls, l.err, a.zones.limits = nil, err, zones.NewLimits(limit, true)
+			for range 2 { // the switch starts again
+				if a.zones.limits.Restarted(); !named() {
+					t.Errorf("limit %d, %d: not named before", limit, i)
+				}
+				if step(); named() {
+					t.Errorf("limit %d, %d: named after", limit, i)
+				}
+				if step(); limit == 0 && len(l.calls) == 0 {
+					t.Errorf("limit %d, %d: not told", limit, i)
+				}
+			}
+			if len(l.calls) != 2 || countLines(log, "told to drop fragments") != 2*(i+1) {
+				t.Errorf("limit %d, %d: %v\n%s", limit, i, l.calls, log)
+			}
+		}
+	}
+}

@@ -112,7 +112,7 @@ func TestEventsOfTheBroker(t *testing.T) {
 			t.Errorf("event %d, %T: gap %v, %q, want %q", i, c.event, gap, text, c.line)
 		}
 	}
-	advises := func() bool { return hasPart(a.seen.advisories(), brokerUnverified) }
+	advises := func() bool { return hasPart(a.seen.advisories(false), brokerUnverified) }
 	if a.seen.brokerEvent(messaging.Connected{TLS: "verified"}); advises() || strings.Contains(log.String(), brokerUnverified) {
 		t.Error("a broker that is verified is advised against")
 	}
@@ -158,18 +158,41 @@ func TestMessagesThatWereDropped(t *testing.T) {
 func TestHolesOfTheSwitch(t *testing.T) {
 	a, batch, log := logged(t, 0)
 	lines := func() int { return strings.Count(log.String(), "published vulnerabilities") }
-	if a.seen.warnOfSwitch(); lines() != 0 || len(a.seen.advisories()) != 0 {
-		t.Errorf("of a switch that nobody has seen: %q", a.seen.advisories())
+	if a.seen.warnOfSwitch(); lines() != 0 || len(a.seen.advisories(false)) != 0 {
+		t.Errorf("of a switch that nobody has seen: %q", a.seen.advisories(false))
 	}
 	a.world.Switch(batch)
 	for range 2 {
-		if a.seen.warnOfSwitch(); lines() != 1 || !strings.Contains(log.String(), "CVE-2023-1668 CVE-2023-5366]") || !hasPart(a.seen.advisories(), "CVE-2023-5366") {
-			t.Errorf("%q:\n%s", a.seen.advisories(), log.String())
+		if a.seen.warnOfSwitch(); lines() != 1 || !strings.Contains(log.String(), "CVE-2023-1668 CVE-2023-5366]") || !hasPart(a.seen.advisories(false), "CVE-2023-5366") {
+			t.Errorf("%q:\n%s", a.seen.advisories(false), log.String())
 		}
 	}
 	a.seen.warned = "another"
 	if a.seen.warnOfSwitch(); lines() != 2 {
 		t.Errorf("after another version:\n%s", log.String())
+	}
+}
+
+// TestFragmentsEscape is said of a userspace datapath that tracks connections, before 4.0, unless the agent has it drop fragments.
+func TestFragmentsEscape(t *testing.T) {
+	for _, c := range []struct {
+		datapath, version     string
+		conntrack, drop, want bool
+	}{
+		{"netdev", "3.5.0", true, false, true},
+		{"netdev", "3.5.0", true, true, false},
+		{"netdev", "3.5.0", false, false, false},
+		{"netdev", "4.0.0", true, false, false},
+		{"system", "3.5.0", true, false, false},
+	} {
+		a, batch, log := logged(t, 0)
+		a.cfg.Configurations.DatapathType, a.cfg.Conntrack, a.cfg.DropFragments = c.datapath, c.conntrack, c.drop
+		batch.OpenVSwitch[0].New.OVSVersion = c.version
+		a.world.Switch(batch)
+		a.seen.warnOfSwitch()
+		if said := strings.Contains(log.String(), fragmentsEscape); said != c.want || hasPart(a.seen.advisories(c.drop), fragmentsEscape) != c.want {
+			t.Errorf("%+v: %q\n%s", c, a.seen.advisories(c.drop), log.String())
+		}
 	}
 }
 

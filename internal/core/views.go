@@ -80,7 +80,7 @@ func (v View) AgentStatus() inspect.Status {
 	for _, id := range c.world.PortIDs() {
 		s.Ports[c.world.Port(id).Wiring.State.String()]++
 	}
-	s.Advisories = c.seen.advisories()
+	s.Advisories = c.seen.advisories(c.zones.limits.Dropped())
 	facts := v.Facts(gate.All)
 	s.Pending = inspect.Pending{Details: facts.Ports, Items: facts.Groups, Rows: facts.Rows, Reports: facts.Reports}
 	for _, b := range facts.Bridges {

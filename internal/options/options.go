@@ -210,6 +210,7 @@ type Patchbay struct {
 	AdminSocketGroup string // "": the agent's own
 	MetricsListen    string // address and port; "": nowhere but on the socket
 	ConntrackLimit   int    // tracked connections a network may have; 0: no limit
+	DropFragments    bool   // where the switch could let them out to others
 	// UnknownExtensions is what an extension leads to that Patchbay does not have: stop or ignore.
 	UnknownExtensions string
 	ReportVersion     bool // in the state report

@@ -196,6 +196,9 @@ func patchbayRows() []row {
 		{Option: config.Option{Group: "patchbay", Name: "conntrack_limit_per_network", Type: config.Int{Min: config.Limit[int64](0), Max: config.Limit[int64](1<<32 - 1)}, Default: 0,
 			Help: "with the openvswitch firewall: how many tracked connections a network may have on this host, so that one network cannot use up those of the others; 0: no limit"},
 			field: func(o *Options) any { return &o.Patchbay.ConntrackLimit }, releases: notNeutrons},
+		{Option: config.Option{Group: "patchbay", Name: "drop_fragments", Type: config.Bool{}, Default: false,
+			Help: "with the openvswitch firewall and datapath_type = netdev: have Open vSwitch before 4.0 drop the fragments of packets that are tracked, since it can let one out into another network; VMs then send and receive no fragmented packets. To set it back takes effect when ovs-vswitchd starts again"},
+			field: func(o *Options) any { return &o.Patchbay.DropFragments }, releases: notNeutrons},
 		{Option: config.Option{Group: "patchbay", Name: "unknown_extensions", Type: config.String{Choices: []string{stopOnUnknown, ignoreUnknown}}, Default: stopOnUnknown,
 			Help: "what an extension in [agent] extensions leads to that Patchbay does not have: stop at the start, or ignore, with a warning, a line in status and " +
 				"the metric patchbay_configuration_unmet; one that filters ports always stops"},

@@ -44,6 +44,14 @@ func parseRelease(version string) (r [3]int, ok bool) {
 	return r, true
 }
 
+// FragmentsEscape returns whether the userspace datapath of a release lets fragments out with packets of another connection: it holds
+// one until its datagram is complete, and 15 s later sends it to wherever the packet goes that it commits next. Found in 2.15.0, 3.1.0
+// and 3.5.0, and not in 4.0.0; no release says so.
+func FragmentsEscape(version string) bool {
+	have, ok := parseRelease(version)
+	return ok && have[0] < 4
+}
+
 // Advisories lists the holes that a release of Open vSwitch was published with; none for a version that cannot be read. Distributions
 // mend a release without changing its number.
 func Advisories(version string) []Advisory {

@@ -52,6 +52,7 @@ type Config struct {
 	Conntrack      bool
 	ConntrackLimit uint32
 	Limits         bool
+	DropFragments  bool `json:",omitempty"`
 	Rules          *iptables.Config
 	Snapshot       bool
 	Progress       bool
@@ -62,7 +63,7 @@ type Config struct {
 func HeaderOf(c *core.Config, saved *core.Saved, now time.Time) Header {
 	h := Header{Format: Format, Began: now, Config: Config{
 		c.Host, c.Version, c.Configurations, c.Configurations.ImpliedRP, c.ReportInterval, c.PortsPerReport, c.World, c.Settings, c.FDBGrace, c.Conntrack,
-		c.ConntrackLimit, c.Limits, c.Rules, c.Snapshot, c.Progress, c.Seed,
+		c.ConntrackLimit, c.Limits, c.DropFragments, c.Rules, c.Snapshot, c.Progress, c.Seed,
 	}}
 	if saved != nil {
 		h.Memory, h.Written = saved.Memory, saved.Written
@@ -76,7 +77,7 @@ func (h *Header) begin() (core.Config, *core.Saved) {
 	c.Configurations.ImpliedRP = c.ImpliedRP
 	cfg := core.Config{
 		Host: c.Host, Version: c.Version, Configurations: c.Configurations, ReportInterval: c.ReportInterval, PortsPerReport: c.PortsPerReport, World: c.World,
-		Settings: c.Settings, FDBGrace: c.FDBGrace, Conntrack: c.Conntrack, ConntrackLimit: c.ConntrackLimit, Limits: c.Limits, Rules: c.Rules,
+		Settings: c.Settings, FDBGrace: c.FDBGrace, Conntrack: c.Conntrack, ConntrackLimit: c.ConntrackLimit, Limits: c.Limits, DropFragments: c.DropFragments, Rules: c.Rules,
 		Snapshot: c.Snapshot, Progress: c.Progress, Seed: c.Seed,
 	}
 	if h.Memory == nil {

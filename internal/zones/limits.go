@@ -13,14 +13,19 @@ import (
 // Limits decides when the limits of tracked connections are set. It has one owner.
 type Limits struct {
 	limit       uint32 // of connections in each network; 0: none
+	fragments   bool   // are to be dropped
+	dropped     bool   // they are
 	due         bool   // networks have come or gone, or the switch is another one
 	pruned      bool   // limits of VLANs without a network are gone
 	unsupported bool   // by the switch
 	retry       pace.Backoff[struct{}]
 }
 
-// NewLimits returns limits of so many connections in each network; 0 means that earlier limits go.
-func NewLimits(limit uint32) *Limits { return &Limits{limit: limit, retry: pace.Backoff[struct{}]{}} }
+// NewLimits returns limits of so many connections in each network; 0 means that earlier limits go. Fragments: whoever sets the limits
+// has the switch drop fragments as well.
+func NewLimits(limit uint32, fragments bool) *Limits {
+	return &Limits{limit: limit, fragments: fragments, retry: pace.Backoff[struct{}]{}}
+}
 
 // LimitJob gives each zone its limit, and with Prune deletes those of other local VLANs.
 type LimitJob struct {
@@ -28,21 +33,27 @@ type LimitJob struct {
 	Prune bool
 }
 
-// Changed records that networks have come or gone, or that the switch may have lost its limits.
+// Changed records that networks have come or gone.
 func (l *Limits) Changed() { l.due = true }
+
+// Restarted records that the switch may have lost everything that it was told.
+func (l *Limits) Restarted() { l.due, l.dropped = true, false }
+
+// Dropped returns whether the switch has been told to drop fragments.
+func (l *Limits) Dropped() bool { return l.dropped }
 
 // Due returns whether there is a job now. The limits of other VLANs may be deleted only when everything is known: a VLAN that
 // ports have from an earlier run may have no network yet.
 func (l *Limits) Due(mayPrune bool, now time.Time) bool {
-	due := l.due && l.limit > 0 || mayPrune && !l.pruned
-	return due && !l.unsupported && !l.retry.Waiting(struct{}{}, now)
+	due := l.due && l.fragments && !l.dropped || !l.unsupported && (l.due && l.limit > 0 || mayPrune && !l.pruned)
+	return due && !l.retry.Waiting(struct{}{}, now)
 }
 
 // Next takes the job for the zones of all networks.
 func (l *Limits) Next(zones []uint16, mayPrune bool) *LimitJob {
 	l.due = false
 	job := &LimitJob{Want: map[uint16]uint32{}, Prune: mayPrune}
-	if l.limit > 0 {
+	if l.limit > 0 && !l.unsupported {
 		for _, zone := range zones {
 			job.Want[zone] = l.limit
 		}
@@ -54,13 +65,13 @@ func (l *Limits) Next(zones []uint16, mayPrune bool) *LimitJob {
 func (l *Limits) Done(job *LimitJob, err error, now time.Time) time.Duration {
 	switch {
 	case errors.Is(err, conntrack.ErrNoLimits):
-		l.unsupported = true
+		l.unsupported, l.dropped = true, l.fragments
 	case err != nil:
 		l.due = true
 		return l.retry.Fail(struct{}{}, now)
 	default:
 		l.retry.Forget(struct{}{})
-		l.pruned = job.Prune
+		l.pruned, l.dropped = job.Prune, l.fragments
 	}
 	return 0
 }

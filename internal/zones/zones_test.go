@@ -137,7 +137,7 @@ func TestLimits(t *testing.T) {
 		{500, false, false, ""}, {500, true, false, "map[1:500 2:500] false"}, {500, true, true, "map[1:500 2:500] true"},
 		{0, true, false, ""}, {0, false, true, "map[] true"},
 	} {
-		l := NewLimits(c.limit)
+		l := NewLimits(c.limit, false)
 		if c.changed {
 			l.Changed()
 		}
@@ -154,7 +154,7 @@ func TestLimits(t *testing.T) {
 }
 
 func TestLimitsThatFail(t *testing.T) {
-	l := NewLimits(500)
+	l := NewLimits(500, false)
 	l.Changed()
 	wait := l.Done(l.Next(nil, false), errNo, start)
 	if wait == 0 || l.Due(false, start) || !l.Deadline(start).Equal(start.Add(wait)) || !l.Due(false, start.Add(wait)) || !l.Deadline(start.Add(wait)).IsZero() {

@@ -67,7 +67,7 @@ func isolation() []item {
 			figure{name: "failed", pattern: `where 0 are due; (\d+) states failed`, want: "= 0"},
 			figure{name: "gap", pattern: `patchbay, openvswitch: 20 ports plugged in .*: (\d+) heard some`}),
 		live("e2e-hostile", section, "make --no-print-directory e2e-hostile FRAMES=200000 SEED=0", "e2e",
-			[]claim{{text: "a VM that sends generated frames of every kind with forged fields: nobody receives what it may not say, no switch learns a MAC on a port that does not own it", wanted: "0 wrong, 0 stray", show: "{wrong} of {frames} frames wrong, {stray} MACs on a wrong port, {lost} control frames lost; seed {seed}"}},
+			[]claim{{text: "a VM that sends generated frames of every kind with forged fields, with `drop_fragments`: nobody receives what it may not say, no switch learns a MAC on a port that does not own it", wanted: "0 wrong, 0 stray", show: "{wrong} of {frames} frames wrong, {stray} MACs on a wrong port, {lost} control frames lost; seed {seed}"}},
 			figure{name: "frames", pattern: `SEED=-?\d+: (\d+) frames in`, take: sum, want: ">= 600000"},
 			figure{name: "wrong", pattern: `control frames lost, (\d+) wrong`, take: sum, want: "= 0"},
 			figure{name: "lost", pattern: `(\d+) of \d+ control frames lost`, take: sum, want: "= 0"},
