@@ -188,12 +188,16 @@ func (a *Accepted) explain(d Difference) string {
 	if a == nil {
 		return ""
 	}
+	id := ""
 	for _, known := range a.List {
-		if known.Since <= a.release && known.Where.MatchString(a.at+" "+d.String()) {
-			return known.ID
+		if known.Since > a.release || id != "" && known.Since == 0 || !known.Where.MatchString(a.at+" "+d.String()) {
+			continue
+		}
+		if id = known.ID; known.Since > 0 { // it knows better than one for all releases
+			break
 		}
 	}
-	return ""
+	return id
 }
 
 // IDs returns the ids of all accepted differences to the Python agent of 21.

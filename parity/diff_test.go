@@ -131,6 +131,17 @@ func TestAcceptedForLaterReleases(t *testing.T) {
 			t.Errorf("release %d: %d lines are not explained, want %d", release, got, unexplained)
 		}
 	}
+	// A row about later releases goes first.
+	if a, err = ParseAccepted(strings.NewReader(AcceptedSection + "\n| all | `- hv1 call` | | | |\n" + ReleaseSection + "\n| later | 26 | `- hv1 call b$` | | | |\n" +
+		LaterSection + "\n| moved | 28 | `hv1 br-tun old` | `hv1 br-tun new` | Neutron 21 differs: … |\n")); err != nil {
+		t.Fatal(err)
+	}
+	for release, want := range map[int]string{21: "all all", 26: "all later"} {
+		d := Compare(Snapshot{"hv1 call a", "hv1 call b"}, nil, a.For(release).At("one", "first"))
+		if got := d.Differences[0].Accepted + " " + d.Differences[1].Accepted; got != want {
+			t.Errorf("release %d: explained by %q, want %q", release, got, want)
+		}
+	}
 	if diff := cmp.Diff([]string{"all"}, a.IDs()); diff != "" || !a.Recorded("all") || a.Recorded("later") {
 		t.Errorf("pinned: %s", diff)
 	}

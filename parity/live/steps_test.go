@@ -227,6 +227,9 @@ func plugInto(host int, bridge, kind string, names ...string) step {
 	}
 	return step{text: text, do: func(ctx context.Context, p *play) error {
 		var words []string
+		if kind != "internal" { // ovs-vsctl 4.0 fails if it is to wait for a device that does not exist
+			words = append(words, "--no-wait")
+		}
 		h := p.hosts[host-1]
 		for _, name := range names {
 			t := p.things[name]
@@ -242,7 +245,7 @@ func plugInto(host int, bridge, kind string, names ...string) step {
 				return err
 			})
 		}
-		_, err := h.Switch().Vsctl(ctx, words[1:]...)
+		_, err := h.Switch().Vsctl(ctx, words...)
 		return err
 	}}
 }
@@ -257,7 +260,7 @@ func unplug(host int, names ...string) step {
 		for _, name := range names {
 			words = append(words, "--", "del-port", "br-int", p.things[name].tap)
 		}
-		_, err := h.Switch().Vsctl(ctx, words[1:]...)
+		_, err := h.Switch().Vsctl(ctx, words...)
 		for _, name := range names {
 			err = errors.Join(err, h.unlink(ctx, p.things[name]))
 		}
