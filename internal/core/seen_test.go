@@ -193,6 +193,9 @@ func TestFragmentsEscape(t *testing.T) {
 		if said := strings.Contains(log.String(), fragmentsEscape); said != c.want || hasPart(a.seen.advisories(c.drop), fragmentsEscape) != c.want {
 			t.Errorf("%+v: %q\n%s", c, a.seen.advisories(c.drop), log.String())
 		}
+		if strings.Contains(log.String(), switchAdvisories) {
+			t.Errorf("%+v: no vulnerability of it was published:\n%s", c, log.String())
+		}
 	}
 }
 
