@@ -52,8 +52,6 @@ type scenario struct {
 	steps  []step
 	// noise matches "checkpoint line" of lines that the Python agent itself gets right one time and not the next.
 	noise *regexp.Regexp
-	// refusedBy is the first release whose server refuses a step; 0: none does.
-	refusedBy int
 }
 
 // step is one thing that is done to the cloud, or a checkpoint.
