@@ -128,6 +128,13 @@ func (t *tracking) applied(r *dataplane.Round, now time.Time) {
 	}
 }
 
+// linked takes a connection to a bridge: the switch may have started again.
+func (t *tracking) linked(e effect.BridgeLinked) {
+	if e.Conn != nil && e.Bridge == t.cfg.World.IntegrationBridge {
+		t.limits.Restarted()
+	}
+}
+
 // limitsToSet returns the limits of tracked connections to set now, or nil.
 func (t *tracking) limitsToSet(pruned bool, now time.Time) *zones.LimitJob {
 	if !t.cfg.Limits || !t.limits.Due(pruned, now) {

@@ -96,9 +96,7 @@ func (c *Core) event(e effect.Event) {
 		c.stateReported(e)
 	case effect.BridgeLinked:
 		c.bridges.linked(e, c.extensions.Set)
-		if e.Conn != nil {
-			c.zones.limits.Restarted()
-		}
+		c.zones.linked(e)
 	case effect.FlowsRead:
 		c.bridges.read(e.Reading)
 		c.rules.flowsRead(e.Reading)

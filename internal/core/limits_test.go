@@ -73,7 +73,12 @@ func TestLimitsFollowTheNetworks(t *testing.T) {
 	if got := step(); got != "" {
 		t.Errorf("the switch is away: %q", got)
 	}
-	a.zones.limits.Restarted() // as bridgeLinked does with a connection
+	conn := struct{ effect.Conn }{}
+	a.zones.linked(effect.BridgeLinked{Bridge: "br-tun", Conn: conn})
+	if got := step(); got != "" {
+		t.Errorf("another bridge of it is back: %q", got)
+	}
+	a.zones.linked(effect.BridgeLinked{Bridge: "br-int", Conn: conn})
 	if got := step(); got != "map[1:500] true" {
 		t.Errorf("the switch is back: %q", got)
 	}

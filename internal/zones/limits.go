@@ -65,16 +65,21 @@ func (l *Limits) Next(zones []uint16, mayPrune bool) *LimitJob {
 func (l *Limits) Done(job *LimitJob, err error, now time.Time) time.Duration {
 	switch {
 	case errors.Is(err, conntrack.ErrNoLimits):
-		l.unsupported, l.dropped = true, l.fragments
+		l.unsupported = true
+		l.told()
 	case err != nil:
 		l.due = true
 		return l.retry.Fail(struct{}{}, now)
 	default:
 		l.retry.Forget(struct{}{})
-		l.pruned, l.dropped = job.Prune, l.fragments
+		l.pruned = job.Prune
+		l.told()
 	}
 	return 0
 }
+
+// told records that fragments are dropped, unless the switch may have started again since the job began.
+func (l *Limits) told() { l.dropped = l.fragments && !l.due }
 
 // Deadline returns the time of the next attempt at a job that failed, if that is after now, or zero.
 func (l *Limits) Deadline(now time.Time) time.Time {

@@ -165,3 +165,19 @@ func TestLimitsThatFail(t *testing.T) {
 		t.Error("asks a switch again that has no limits")
 	}
 }
+
+// TestFragmentsOfARestartedSwitch: what the switch was told before it started again does not count.
+func TestFragmentsOfARestartedSwitch(t *testing.T) {
+	for _, err := range []error{nil, conntrack.ErrNoLimits} {
+		l := NewLimits(0, true)
+		l.Restarted()
+		job := l.Next(nil, false)
+		l.Restarted()
+		if l.Done(job, err, start); l.Dropped() || !l.Due(false, start) {
+			t.Errorf("%v: the switch that started meanwhile is not told", err)
+		}
+		if l.Done(l.Next(nil, false), err, start); !l.Dropped() || l.Due(false, start) {
+			t.Errorf("%v: it is told again", err)
+		}
+	}
+}
