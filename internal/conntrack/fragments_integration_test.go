@@ -39,7 +39,7 @@ print(*sorted(seen))
 `
 
 // TestFragments shows the hole of the userspace datapath that drop_fragments closes: what is dropped for port 1 leaves port 3 with the
-// packets of port 2, which are in another zone. A release in which the first half fails is sound.
+// packets of port 2, which are in another zone. From [soundFragments] on it does not.
 func TestFragments(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -152,7 +152,7 @@ func (t *tracking) limitsSet(job *zones.LimitJob, changed int, err error, now ti
 	if job == nil {
 		return
 	}
-	const failed = "tracked connections not limited, retrying"
+	const failed = "tracked connections not limited or fragments not dropped by ovs-vswitchd, retrying"
 	dropped := t.limits.Dropped()
 	wait := t.limits.Done(job, err, now)
 	if t.limits.Dropped() && !dropped {
