@@ -85,7 +85,7 @@ func metrics() []metric {
 			put(float64(s.Pending.Reports), "reports")
 		}, nil},
 		{"patchbay_networks_awaited", "tunnelled networks whose forwarding entries the server may still send, for 30 s after the report of a port; patchbay_in_sync does not wait for them", gauge, nil, value(func(s *inspect.Status) float64 { return float64(len(s.Awaited)) }), nil},
-		{"patchbay_advisories", "published vulnerabilities of the switch, and peers whose certificate is not verified: what status marks with an exclamation mark", gauge, nil, value(func(s *inspect.Status) float64 { return float64(len(s.Advisories)) }), nil},
+		{"patchbay_advisories", "what leaves a way in and status marks with an exclamation mark: published vulnerabilities of the switch, fragments that it lets out, a broker whose certificate is not verified", gauge, nil, value(func(s *inspect.Status) float64 { return float64(len(s.Advisories)) }), nil},
 		{"patchbay_configuration_unmet", "settings that are not so: extensions that Patchbay does not have (extension), a tunnel endpoint that no interface has (local_ip), log files that cannot be opened (log)", gauge, []string{"kind"}, unmet, nil},
 		{"patchbay_bridge_connected", "1 while the OpenFlow connection to the bridge is up", gauge, bridge, bridges(func(b *inspect.Bridge) float64 { return truth(b.Connected) }), nil},
 		{"patchbay_flows_wanted", "flows that the bridge should have", gauge, bridge, bridges(func(b *inspect.Bridge) float64 { return float64(b.Wanted) }), nil},
