@@ -35,6 +35,16 @@ func nothingLost() []item {
 		}
 		return all
 	}
+	handed := faults("faults-handover", "handed|Python_agents|Patchbay_without|broker_fails_over", []claim{
+		{text: "to the Python agent and back, twice", wanted: "0 lost; flows as of a fresh start", show: "{python-lost} and {back-lost} lost; {own-lost} when the Python agents start again by themselves"},
+		{text: "one of two brokers goes for good", wanted: "0 lost", show: "{over-lost} of {over-sent} lost"},
+	}, join(
+		[]figure{
+			{name: "python-lost", pattern: fault("", "handed to the Python agent", faultLost, "").pattern, take: sum, want: "= 0"},
+			{name: "own-lost", pattern: fault("", "Python agents stopped and started", faultLost, "").pattern, take: sum},
+			{name: "back-lost", pattern: fault("", "handed back to Patchbay", faultLost, "").pattern, take: sum, want: "= 0"},
+		}, row("over", "broker fails over to another"))...)
+	handed.short = "the Python agent replaces filters 100 flows at a time, and numbers conjunctions anew: members of remote groups are cut off in between"
 	return []item{
 		{
 			name: "crashes", section: section, command: "make --no-print-directory crashes CRASHES=3000 PANICS=1000 SEED=0", paths: []string{"tests"},
@@ -63,14 +73,7 @@ func nothingLost() []item {
 			row("files", "no file descriptors, broker restarted"), []figure{
 				fault("broker-healed", "broker down", faultHealed, "<= 5"), fault("server-healed", "server down", faultHealed, "<= 5"), fault("database-healed", "database down", faultHealed, "<= 5"),
 			})...),
-		faults("faults-handover", "handed|Patchbay_without|broker_fails_over", []claim{
-			{text: "to the Python agent and back, twice", wanted: "0 lost; flows as of a fresh start", show: "{python-lost} and {back-lost} lost"},
-			{text: "one of two brokers goes for good", wanted: "0 lost", show: "{over-lost} of {over-sent} lost"},
-		}, join(
-			[]figure{
-				{name: "python-lost", pattern: fault("", "handed to the Python agent", faultLost, "").pattern, take: sum, want: "= 0"},
-				{name: "back-lost", pattern: fault("", "handed back to Patchbay", faultLost, "").pattern, take: sum, want: "= 0"},
-			}, row("over", "broker fails over to another"))...),
+		handed,
 		live("soak", section, "make --no-print-directory soak SOAK=20m PATCHBAY_SOAK_SEED=$RANDOM", "e2e", []claim{
 			{text: "20 minutes of updates and restarts of agents, switches, broker, server and database: what may pass passes and nothing else, flows are those of a fresh start", wanted: "0 wrong", show: "{rounds} rounds, {updates} updates, {flows} flows compared"},
 		},
