@@ -83,7 +83,7 @@ const (
 	untouched limit = iota // no packet is lost, no flow is touched
 	unharmed               // no packet of those that nobody tampers with is lost; flows may change
 	healed                 // the switch is gone for a while; what counts is how long, and that nothing forbidden passes
-	guarded                // nothing forbidden passes; the switch itself, or the Python agent, may lose a packet
+	guarded                // nothing forbidden passes; the switch itself may lose a packet
 	figures                // nothing is promised: the Python agent's
 )
 

@@ -17,14 +17,14 @@ import (
 
 // handOver gives both hosts to the Python agent and back, twice. What each agent leaves is compared with what it makes on a
 // switch without flows, but for what two starts of an agent may number otherwise. While the Python agent is in charge it
-// goes through some of the faults, for its figures. It replaces what it finds a hundred flows at a time, and numbers conjunctions anew:
-// packets to members of remote groups can be lost in between, whoever wrote the flows before.
+// goes through some of the faults, for its figures. At a restart of its own it replaces what it finds a hundred flows at a time, and numbers
+// conjunctions anew: packets of members of remote groups can be lost in between.
 func (x *faults) handOver() {
 	vlans := x.vlans()
 	fresh := map[lab.AgentKind]map[string][]string{}
 	left := map[lab.AgentKind]map[string][]string{}
-	takes := func(name string, kind lab.AgentKind, most limit) {
-		x.fault(name, most, func() {
+	takes := func(name string, kind lab.AgentKind) {
+		x.fault(name, unharmed, func() {
 			x.hand(kind)
 			x.unchanged(vlans)
 			left[kind] = x.meaning(x.l.Host(1))
@@ -32,7 +32,7 @@ func (x *faults) handOver() {
 		})
 	}
 	for round := range 2 {
-		takes("handed to the Python agent", lab.Python, guarded)
+		takes("handed to the Python agent", lab.Python)
 		if x.agent == lab.Python {
 			x.fault("Python agents stopped and started", figures, func() { x.restart(false) })
 		}
@@ -47,7 +47,7 @@ func (x *faults) handOver() {
 				x.as(fresh[lab.Python], left[lab.Python])
 			})
 		}
-		takes("handed back to Patchbay", lab.Patchbay, unharmed)
+		takes("handed back to Patchbay", lab.Patchbay)
 	}
 	x.fault("Patchbay without memory on an empty switch", guarded, func() {
 		x.fromNothing()

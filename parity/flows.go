@@ -80,6 +80,8 @@ func (w *flowWriter) match(m openflow.Match) string {
 			parts = append(parts, "pkt_mark="+w.port("br-int", uint32(t.Value.Lo)))
 		case t.Field == openflow.ConjID:
 			parts = append(parts, "conj_id="+w.conjunction(t.Value.Lo))
+		case t.Field == openflow.CTState:
+			rest = append(rest, known(t))
 		default:
 			rest = append(rest, t)
 		}
@@ -88,6 +90,15 @@ func (w *flowWriter) match(m openflow.Match) string {
 		parts = append(parts, rest.String())
 	}
 	return strings.Join(parts, ",")
+}
+
+// known leaves out of a connection's state that the packet is tracked, where the state says more: only a packet that is tracked has more.
+func known(t openflow.Term) openflow.Term {
+	set, mask := uint32(t.Value.Lo), uint32(t.Mask.Lo)
+	if set&openflow.CTTrk == 0 || set&(openflow.CTNew|openflow.CTEst) == 0 {
+		return t
+	}
+	return openflow.CTFlags(set&^openflow.CTTrk, mask&^set)
 }
 
 // Tables of br-int: in transient frames are told by their destination and VLAN, which may be that of the wire; in fromPhysical

@@ -24,9 +24,8 @@ const (
 // revoked is the mark of a connection that no rule allows any more.
 const revoked = 1
 
-// Conditions on the state of a connection.
-func established() of.Term { return of.CTFlags(of.CTEst, of.CTRel|of.CTRpl) } // as its initiator sends; asked again for every packet
-func fresh() of.Term       { return of.CTFlags(of.CTNew, of.CTEst) }
+// fresh is the state of a connection's first packet.
+func fresh() of.Term { return of.CTFlags(of.CTNew, of.CTEst) }
 
 func track(table uint8) of.Action {
 	return of.ConnTrack{Recirc: true, Table: table, ZoneFrom: regNetwork.Bits(0, 15)}

@@ -340,6 +340,11 @@ func closed(t failer, c *cloud, theirs map[of.Key]of.Entry) map[of.Key]of.Entry 
 				Table: f.Table, Priority: f.Priority, Cookie: Cookie, Match: of.Match{to, of.VLAN(uint16(network.Value.Lo)), of.Num(regNetwork, 0)},
 				Actions: append([]of.Action{of.PopVLAN{}}, f.Actions...),
 			})
+		case isHalf(f):
+			state, _ := f.Match.Lookup(of.CTState)
+			set := uint32(state.Value.Lo)
+			f.Match = slices.DeleteFunc(f.Match, func(m of.Term) bool { return m.Field == of.CTState }).With(of.CTFlags(set|of.CTTrk, uint32(state.Mask.Lo)&^set))
+			put(f)
 		default:
 			put(f)
 			if f.Table == fwBaseEgress && kind.Value.Lo == neighborSolicitation { // advertisements come from the same addresses
@@ -364,6 +369,11 @@ func closed(t failer, c *cloud, theirs map[of.Key]of.Entry) map[of.Key]of.Entry 
 		}
 	}
 	return out
+}
+
+// isHalf says whether a flow is half of a conjunction.
+func isHalf(f of.Flow) bool {
+	return slices.ContainsFunc(f.Actions, func(a of.Action) bool { _, ok := a.(of.Conjunction); return ok })
 }
 
 // local says whether a flow of the transient table matches the local VLAN that it writes down.

@@ -56,7 +56,7 @@ func (c *compiler) peer(key world.SegmentKey, peer world.Peer) {
 			slices.Sort(list)
 			for _, state := range states {
 				c.flow(c.w.Config.IntegrationBridge, reason, of.Flow{
-					Table: rulesTable(d), Priority: conjunctive + uint16(offset), Match: m.With(state.is()), Actions: conjunctions(list, state, 1),
+					Table: rulesTable(d), Priority: conjunctive + uint16(offset), Match: m.With(state.half()), Actions: conjunctions(list, state, 1),
 				})
 			}
 		}

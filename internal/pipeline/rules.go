@@ -183,12 +183,21 @@ func (f *filters) plainRule(group string, r *world.Rule) {
 
 // connState is the state of a connection in which the initiator's packets ask the rules.
 type connState struct {
-	is  func() of.Term
-	new bool
-	add uint32 // to the id of a conjunction: flows of different states cannot share one
+	set, clear uint32 // bits
+	new        bool
+	add        uint32 // to the id of a conjunction: flows of different states cannot share one
 }
 
-var states = []connState{{established, false, 0}, {fresh, true, 1}}
+// A connection that is established is asked about again for every packet, as its initiator sends.
+var states = []connState{{of.CTEst, of.CTRel | of.CTRpl, false, 0}, {of.CTNew, of.CTEst, true, 1}}
+
+func (s connState) is() of.Term { return of.CTFlags(s.set, s.clear) }
+
+// half is the state as both halves of a conjunction ask for it. That the packet is tracked goes without saying. It is said because the Python
+// agent does not say it: an agent that takes over numbers conjunctions anew, and writes a hundred flows at a time. Its halves would replace
+// ours one by one, packets would find no two of one number in between, and established connections would be marked as no longer allowed. As it is,
+// ours stay until it removes them, after its last flow.
+func (s connState) half() of.Term { return of.CTFlags(s.set|of.CTTrk, s.clear) }
 
 // allow is what happens to a packet that a rule allows.
 func (f *filters) allow(d world.Direction, s connState) []of.Action {
@@ -316,7 +325,7 @@ func (f *filters) secondHalf(match []of.Match, ids []uint32, by []remoteRule) {
 	reason := strings.Join(reasons, "; ")
 	for _, m := range match {
 		for _, state := range states {
-			f.add(rulesTable(by[0].Direction), conjunctive+uint16(by[0].Offset()), reason, m.With(state.is()), conjunctions(ids, state, 2)...)
+			f.add(rulesTable(by[0].Direction), conjunctive+uint16(by[0].Offset()), reason, m.With(state.half()), conjunctions(ids, state, 2)...)
 		}
 	}
 }

@@ -62,6 +62,7 @@ var traces = map[string][]trace{
 	},
 	"address-group": {
 		{fromNetwork(stranger, "192.0.2.7", 22), []string{"trk,new"}, "11"},
+		{fromNetwork(stranger, "192.0.2.7", 22), []string{"trk,est"}, "11"},
 		{fromNetwork(stranger, "192.0.3.7", 22), []string{"trk,new"}, ""},
 		{fromNetwork(stranger, "192.0.2.7", 23), []string{"trk,new"}, ""},
 	},
@@ -83,6 +84,40 @@ var traces = map[string][]trace{
 // TestScriptsOnASwitch installs the flows of every script on a real switch, which must take them all and have them as they
 // were meant, and sends packets through some of them.
 func TestScriptsOnASwitch(t *testing.T) {
+	sw, conn := scriptSwitch(t)
+	files, err := filepath.Glob("testdata/*.script")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	played := 0
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".script")
+		t.Run(name, func(t *testing.T) {
+			install(t, conn, playFile(t, file))
+			for _, tr := range traces[name] {
+				tr.run(t, sw)
+				played++
+			}
+		})
+	}
+	if played < 30 {
+		t.Errorf("only %d packets were sent", played)
+	}
+}
+
+// playFile plays a script, and returns the cloud that it makes.
+func playFile(t *testing.T, file string) *cloud {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return play(t, string(data)).c
+}
+
+// scriptSwitch returns a switch with the ports of the scripts.
+func scriptSwitch(t *testing.T) (*vswitch.Switch, *of.Conn) {
+	t.Helper()
 	sw := vswitch.New(t, func(c *vswitch.Config) { c.DummyDatapath = true })
 	args := []string{"add-br", "br-int", "--", "set", "Bridge", "br-int", "fail_mode=secure"}
 	for i, name := range []string{1: "patch-tun", 2: "int-br-ex", 11: "tapA", 12: "tapB", 13: "tapC", 14: "tapD"} {
@@ -98,28 +133,7 @@ func TestScriptsOnASwitch(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	files, err := filepath.Glob("testdata/*.script")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scripts: %v", err)
-	}
-	played := 0
-	for _, file := range files {
-		name := strings.TrimSuffix(filepath.Base(file), ".script")
-		t.Run(name, func(t *testing.T) {
-			data, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			install(t, conn, play(t, string(data)).c)
-			for _, tr := range traces[name] {
-				tr.run(t, sw)
-				played++
-			}
-		})
-	}
-	if played < 30 {
-		t.Errorf("only %d packets were sent", played)
-	}
+	return sw, conn
 }
 
 // install replaces all flows by those of a cloud.

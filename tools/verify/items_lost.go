@@ -44,7 +44,6 @@ func nothingLost() []item {
 			{name: "own-lost", pattern: fault("", "Python agents stopped and started", faultLost, "").pattern, take: sum},
 			{name: "back-lost", pattern: fault("", "handed back to Patchbay", faultLost, "").pattern, take: sum, want: "= 0"},
 		}, row("over", "broker fails over to another"))...)
-	handed.short = "the Python agent replaces filters 100 flows at a time, and numbers conjunctions anew: members of remote groups are cut off in between"
 	return []item{
 		{
 			name: "crashes", section: section, command: "make --no-print-directory crashes CRASHES=3000 PANICS=1000 SEED=0", paths: []string{"tests"},
