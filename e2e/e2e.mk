@@ -67,6 +67,10 @@ flood: build ## 100,000 pushes at once and a body of 200 MB while ports are plug
 e2e-ctlimit: build ## one VM opens 100,000 connections: its neighbour is refused without conntrack_limit_per_network, and not with it (root)
 	PATCHBAY_LAB_SERVER=$(or $(PATCHBAY_LAB_SERVER),sim) $(GO) test -count 1 -timeout 15m -tags e2e -v -run TestConntrackLimit $(TESTFLAGS) ./e2e/
 
+.PHONY: e2e-kept
+e2e-kept: build ## pings that a rule with a remote group allows, while the agent starts again, is handed to the Python agent and back: what each loses (root; PATCHBAY_LAB_SERVER=sim)
+	$(GO) test -count 1 -timeout 30m -tags e2e -v -run TestKept $(TESTFLAGS) ./e2e/
+
 .PHONY: e2e-isolation
 e2e-isolation: build ## a port in every state, both firewall drivers: what it hears of another tenant's network and of its own, what it sends; prints a table (root; PATCHBAY_E2E_AGENT=patchbay,python for both agents; PATCHBAY_LAB_SERVER=sim)
 	$(GO) test -count 1 -timeout 60m -tags e2e -v -run TestIsolation $(TESTFLAGS) ./e2e/

@@ -35,6 +35,12 @@ func nothingLost() []item {
 		}
 		return all
 	}
+	kept := func(prefix, name, want string) []figure {
+		return []figure{
+			{name: prefix + "-sent", pattern: `^kept: ` + name + ` +(\d+) sent`, take: sum, want: ">= 1000"},
+			{name: prefix + "-lost", pattern: `^kept: ` + name + ` +\d+ sent +(\d+) lost`, take: sum, want: want},
+		}
+	}
 	handed := faults("faults-handover", "handed|Python_agents|Patchbay_without|broker_fails_over", []claim{
 		{text: "to the Python agent and back, twice", wanted: "0 lost; flows as of a fresh start", show: "{python-lost} and {back-lost} lost; {own-lost} when the Python agents start again by themselves"},
 		{text: "one of two brokers goes for good", wanted: "0 lost", show: "{over-lost} of {over-sent} lost"},
@@ -73,6 +79,9 @@ func nothingLost() []item {
 				fault("broker-healed", "broker down", faultHealed, "<= 5"), fault("server-healed", "server down", faultHealed, "<= 5"), fault("database-healed", "database down", faultHealed, "<= 5"),
 			})...),
 		handed,
+		live("e2e-kept", section, "make --no-print-directory e2e-kept", "e2e", []claim{
+			{text: "pings that a rule with a remote group allows, on a host with 46 ports, while the agent starts again, is handed to the Python agent and back, twice", wanted: "0 lost", show: "{again-lost} of {again-sent}, {python-lost} of {python-sent} and {back-lost} of {back-sent} lost; {own-lost} of {own-sent} when the Python agent starts again"},
+		}, join(kept("again", "Patchbay started again", "= 0"), kept("python", "handed to the Python agent", "= 0"), kept("back", "handed back to Patchbay", "= 0"), kept("own", "Python agent started again", ""))...),
 		live("soak", section, "make --no-print-directory soak SOAK=20m PATCHBAY_SOAK_SEED=$RANDOM", "e2e", []claim{
 			{text: "20 minutes of updates and restarts of agents, switches, broker, server and database: what may pass passes and nothing else, flows are those of a fresh start", wanted: "0 wrong", show: "{rounds} rounds, {updates} updates, {flows} flows compared"},
 		},

@@ -10,6 +10,7 @@ func readmeRows() []readmeRow {
 		{"from start to registered with neutron-server", "{python-start} s", "{patchbay-start} s", []string{"footprint"}},
 		{"reaction to a plugged port", "at the next poll, up to 2 s later", "at once", []string{"bench-wiring-sim"}},
 		{"restart", "{python-restart} flows written again", "{patchbay-restart} flows touched", []string{"footprint"}},
+		{"packets of connections that a rule with a remote group allows, lost by a restart", "{own-lost} of {own-sent}", "{again-lost} of {again-sent}", []string{"e2e-kept"}},
 		{"a misspelt option", "ignored in silence", "named, with the file, the line and the nearest known option", []string{"corpus"}},
 		{"a VM sends before its filters are there", "its packets pass", "its packets are dropped", []string{"e2e-groups"}},
 		{"packets that a port receives before it is wired", "those of every network of the host", "none after the agent's first write; with os-vif's `isolate_vif` none before it either", []string{"e2e-isolation"}},
