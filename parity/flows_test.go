@@ -49,6 +49,18 @@ func TestFlowsLoseWhatRunsDifferIn(t *testing.T) {
 			"br-int", "table=0,priority=65535,dl_vlan=4095,actions=drop",
 			"br-int table=0 priority=65535 vlan=dead actions=drop",
 		},
+		{ // a packet of a connection is tracked
+			"br-int", "table=82,priority=70,ct_state=+est-rel-rpl+trk,ip,reg5=7,actions=drop",
+			"br-int table=82 priority=70 reg5=tap-A,ct_state=+est-rel-rpl,ip actions=drop",
+		},
+		{ // that it is tracked is all that this says, and the state of the next is none
+			"br-int", "table=82,priority=50,ct_state=+trk,ip,reg5=7,actions=drop",
+			"br-int table=82 priority=50 reg5=tap-A,ct_state=+trk,ip actions=drop",
+		},
+		{
+			"br-int", "table=82,priority=50,ct_state=+inv+trk,ip,reg5=7,actions=drop",
+			"br-int table=82 priority=50 reg5=tap-A,ct_state=+inv+trk,ip actions=drop",
+		},
 		{ // a flood has no order
 			"br-tun", "table=22,priority=1,dl_vlan=3,actions=strip_vlan,set_field:0x3e9->tun_id,output:9,output:4",
 			"br-tun table=22 priority=1 vlan=N1/201 actions=pop_vlan,set_field:0x3e9->tun_id,output:vxlan-hv2,output:vxlan-hv3",
