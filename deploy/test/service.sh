@@ -84,11 +84,21 @@ two_vms() {
 	within 30 ip netns exec "$vm_netns" ping -n -c 1 -W 1 "$peer" >/dev/null
 }
 
+# lost_when prints which pings were lost, and when the answers before and after them came.
+lost_when() {
+	sed -n 's/^\[\([0-9]*\)\.\([0-9]*\)\].* icmp_seq=\([0-9]*\) .* time=.*/\3 \1 \2/p' "$top/ping" | sort -nu -k1,1 |
+		while read -r seq at fraction; do
+			now="$(date -u -d "@$at" +%T).$fraction"
+			[ "$seq" = "$((${before:-$((seq - 1))} + 1))" ] || echo "lost: $((before + 1)) to $((seq - 1)), between $then and $now"
+			before=$seq then=$now
+		done
+}
+
 # lossless NAME COMMAND... runs the command while a VM pings another a hundred times a second.
 lossless() {
 	local name=$1 pinger
 	shift
-	ip netns exec "$vm_netns" ping -n -i 0.01 "$peer" >"$top/ping" 2>&1 &
+	ip netns exec "$vm_netns" ping -D -n -i 0.01 "$peer" >"$top/ping" 2>&1 &
 	pinger=$!
 	background+=("$pinger")
 	sleep 1
@@ -102,5 +112,5 @@ lossless() {
 	read -r lost last < <(sed -n 's/.* icmp_seq=\([0-9]*\) .* time=.*/\1/p' "$top/ping" | sort -nu |
 		awk '{lost += $1 - last - 1; last = $1} END {print lost + 0, last + 0}')
 	say "$name: $sent pings, $lost lost"
-	[ "$lost" = 0 ] && [ $((sent - last)) -le 50 ] || { tail -n 5 "$top/ping" && fail "$name: $lost of $sent pings lost, the last answer was to $last"; }
+	[ "$lost" = 0 ] && [ $((sent - last)) -le 50 ] || { lost_when && tail -n 5 "$top/ping" && fail "$name: $lost of $sent pings lost, the last answer was to $last"; }
 }
