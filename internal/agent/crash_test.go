@@ -698,21 +698,26 @@ func (h *crashHistory) right(before map[bridgeKey]openflow.Entry, base *fakeOVS,
 // switched off when an agent begins without memory: nobody knows whose the number was, and the port must not inherit another's filters.
 func (h *crashHistory) fromStrangers(before *truth, changes []change) map[uint64]int {
 	numbers := map[uint64]int{}
+	from := func(number, bundle int) {
+		if since, is := numbers[uint64(number)]; !is || bundle < since { // the first of several reasons
+			numbers[uint64(number)] = bundle
+		}
+	}
 	for id, p := range h.truth.ports {
 		if p["admin_state_up"] == true && before.ports[id]["admin_state_up"] == false {
 			for _, n := range h.ovs.numbers(id) {
-				numbers[uint64(n)] = h.applied["change "+id]
+				from(n, h.applied["change "+id])
 			}
 		}
 		if h.forgot >= 0 && (p["admin_state_up"] == false || before.ports[id]["admin_state_up"] == false) {
 			for _, n := range h.ovs.numbers(id) {
-				numbers[uint64(n)] = h.forgot
+				from(n, h.forgot)
 			}
 		}
 	}
 	for _, c := range changes {
 		if c.anew != 0 {
-			numbers[uint64(c.anew)] = h.applied[c.name]
+			from(c.anew, h.applied[c.name])
 		}
 	}
 	return numbers

@@ -79,7 +79,7 @@ func Compare(before, after *View) []RowChange {
 func leftOut(column string) bool {
 	return slices.Contains([]string{
 		"bridges", "manager_options", "ports", "controller", "interfaces", "queues", "mirrors", // references
-		"cur_cfg", "ovs_version", "datapath_types", "iface_types", "datapath_id", "ofport", "error", "is_connected", // the switch's
+		"cur_cfg", "ovs_version", "datapath_types", "iface_types", "datapath_id", "ofport", "mtu", "error", "is_connected", // the switch's
 		"name", "target", // in the name of the row
 	}, column)
 }

@@ -5,6 +5,7 @@ package ovsdb
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -225,6 +226,23 @@ func TestOperationsAreInOrder(t *testing.T) {
 	for range 10 {
 		if again, _ := DiffRows(v, spec).JSON(); !slices.Equal(first, again) {
 			t.Fatalf("%q\nand then %q", first, again)
+		}
+	}
+}
+
+// TestCompareLeavesOutWhatTheSwitchSays: a plan cannot know it, and nobody decides it.
+func TestCompareLeavesOutWhatTheSwitchSays(t *testing.T) {
+	view := func(more string) *View {
+		v := NewView()
+		const text = `{"Bridge":{"b":{"initial":{"name":"br","ports":["uuid","p"]}}},"Port":{"p":{"initial":{"name":"p","interfaces":["uuid","i"]}}},"Interface":{"i":{"initial":{"name":"p","type":"internal"%s}}}}`
+		if _, err := v.Advance(fmt.Appendf(nil, text, more), true); err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	for more, want := range map[string]int{`,"ofport":3,"mtu":1500,"error":"no"`: 0, `,"other_config":["map",[["a","b"]]]`: 1} {
+		if got := Compare(view(""), view(more)); len(got) != want {
+			t.Errorf("%s: %+v", more, got)
 		}
 	}
 }

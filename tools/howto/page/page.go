@@ -133,7 +133,7 @@ func (b *block) end() ([]Step, error) {
 // What differs from run to run stands for itself: ids, addresses, numbers, and how far columns are apart. Zero is zero: nothing lost is not something lost.
 var (
 	ids     = regexp.MustCompile(`\b(?:tap|qvo|vxlan-)?[0-9a-f]{8}(?:-[0-9a-f]{2,12})*\b`)
-	numbers = regexp.MustCompile(`\d+(?:[.,:]\d+)*`)
+	numbers = regexp.MustCompile(`\d+(?:[.,]\d+)*`)
 	blanks  = regexp.MustCompile(`[ \t]+`)
 )
 

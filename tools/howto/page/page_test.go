@@ -50,6 +50,9 @@ func TestMismatch(t *testing.T) {
 			t.Errorf("%q does not match at %q", want, line)
 		}
 	}
+	if line, ok := Mismatch([]string{"key SHA256:…"}, []string{"key SHA256:10y+6+hr"}); !ok {
+		t.Errorf("a key that begins with a number does not match at %q", line)
+	}
 	for want, at := range map[string]string{
 		"port … is down …|…":             "port … is down …",
 		"…|5 rows would change|":         "",
