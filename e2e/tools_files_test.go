@@ -218,7 +218,10 @@ func scripts(t *testing.T, tool string) (dir, whose string) {
 	if own == "" {
 		return dir, "stand-in"
 	}
-	const base = "kolla/docker/"
+	base := "kolla/kolla/docker/" // since 2026.2
+	if _, err := os.Stat(filepath.Join(own, base)); err != nil {
+		base = "kolla/docker/"
+	}
 	theirs := map[string]map[string]string{
 		"kolla": {
 			"kolla_start": base + "base/start.sh", "kolla_set_configs": base + "base/set_configs.py", "kolla_copy_cacerts": base + "base/copy_cacerts.sh",

@@ -110,11 +110,10 @@ func (l *LocalIP) settle(id string) {
 		return
 	}
 	if have == nil {
-		have = &port{has: l.recalled[id]}
+		have = &port{has: world.Remembered(l.w, l.recalled, id)}
 		if have.has == nil {
 			have.has = map[string]association{}
 		}
-		delete(l.recalled, id)
 		l.ports[id], l.missing[id] = have, true
 	} else if have.segment != p.Wiring.Segment {
 		l.leave(id, have.segment)

@@ -100,6 +100,52 @@ func TestPushesOfSubPorts(t *testing.T) {
 	}
 }
 
+// TestASubPortThatGoesMeanwhile: one that is taken off a trunk whose VM is unplugged is not wired when the VM is back, not even until the server has
+// answered. Within the grace the push says so; later nothing is known of the trunk, nor remembered by an agent that has been in sync since it started.
+func TestASubPortThatGoesMeanwhile(t *testing.T) {
+	for _, c := range []struct{ late, restart bool }{{false, false}, {true, false}, {true, true}} {
+		late := c.late
+		h := newHost(t)
+		h.trunk(trunk1, parent1, sub(trunk1, sub1, 101), sub(trunk1, sub2, 102))
+		h.plug(trunk1, parent1)
+		h.converge()
+		remembered, err := h.set.Save()
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.unplug(parent1)
+		h.resolve()
+		if c.restart {
+			h.restart()
+			if err := h.set.Load(remembered); err != nil {
+				t.Fatal(err)
+			}
+			h.w.Confirmed()
+			h.resolve()
+		}
+		if late {
+			h.pass(patchGrace)
+			h.trunk(trunk1, parent1, sub(trunk1, sub2, 102)) // the push was lost
+		} else {
+			h.remove(parent1, sub(trunk1, sub1, 101))
+		}
+		h.plug(trunk1, parent1)
+		h.away = true
+		h.converge()
+		if h.w.View.PortByName(patchName(subInner, sub1)) != nil {
+			t.Errorf("%+v: the sub-port is wired before the server answers", c)
+		}
+		if wired := h.w.View.PortByName(patchName(subInner, sub2)) != nil; wired == late {
+			t.Errorf("%+v: the other one is wired: %v", c, wired)
+		}
+		h.away = false
+		h.converge()
+		if h.w.View.PortByName(patchName(subInner, sub1)) != nil || h.w.View.PortByName(patchName(subInner, sub2)) == nil {
+			t.Errorf("%+v: in the end\n%s", c, h.dump())
+		}
+	}
+}
+
 // TestAnswersThatCross: what was heard since a question was asked makes its answer old, and the question is asked again.
 func TestAnswersThatCross(t *testing.T) {
 	for name, news := range map[string]func(h *host){

@@ -37,6 +37,10 @@ func (t *trunks) OnTime(now time.Time) {
 	for name := range t.busy {
 		if b := t.bridges[name]; !b.empty.IsZero() {
 			b.patchesGo, b.bridgeGoes = passed(b.empty, patchGrace), passed(b.empty, bridgeGrace)
+			if b.patchesGo { // nobody asks for the trunk of no VM: what is known of it grows old
+				b.trunk, b.confirmed = nil, false
+				clear(b.macs)
+			}
 			t.touched[name] = true
 		}
 	}

@@ -159,17 +159,18 @@ func (t *trunks) OnPush(p *neutron.Push) error {
 		}
 		t.touched[b.name] = true
 		b.seq++
-		if !b.confirmed || !b.answered {
-			continue // the answer to come has it
+		at := -1
+		if b.trunk != nil {
+			at = slices.IndexFunc(b.trunk.SubPorts, func(s neutron.SubPort) bool { return s.PortID == sub.PortID })
 		}
-		at := slices.IndexFunc(b.trunk.SubPorts, func(s neutron.SubPort) bool { return s.PortID == sub.PortID })
 		switch {
-		case p.Event == neutron.Created && at < 0:
-			b.trunk.SubPorts = append(b.trunk.SubPorts, sub)
-			b.due = true
-		case p.Event == neutron.Deleted && at >= 0 && b.trunk.SubPorts[at] == sub:
+		case p.Event == neutron.Deleted && at >= 0 && b.trunk.SubPorts[at] == sub: // at once, whatever the server is asked
 			b.trunk.SubPorts = slices.Delete(b.trunk.SubPorts, at, at+1)
 			b.forget(sub.PortID)
+			b.due = true
+		case !b.confirmed || !b.answered: // the answer to come has it
+		case p.Event == neutron.Created && at < 0:
+			b.trunk.SubPorts = append(b.trunk.SubPorts, sub)
 			b.due = true
 		default:
 			b.answered = false
@@ -289,11 +290,10 @@ func (t *trunks) plugged(b *bridge, p parent) {
 	if b.trunk != nil && b.trunk.PortID != p.id {
 		b.trunk, b.confirmed = nil, false
 	}
-	if m, ok := t.recalled[p.id]; ok && b.trunk == nil && bridgeName(m.Trunk) == b.name {
+	if m := world.Remembered(t.w, t.recalled, p.id); m.Trunk != "" && b.trunk == nil && bridgeName(m.Trunk) == b.name {
 		b.trunk = &neutron.Trunk{ID: m.Trunk, PortID: p.id, SubPorts: slices.Clone(m.SubPorts)}
 		maps.Copy(b.macs, m.MACs)
 	}
-	delete(t.recalled, p.id)
 }
 
 // learn takes what the server says about the trunk; nil if the parent has none that could be on this bridge.

@@ -142,7 +142,7 @@ func (w *World) Recall(m *Memory) {
 // Confirmed says that the server has told everything: what was only remembered, or doubted since, is dropped. Of forwarding
 // entries that are those of segments about which it has spoken; about the others it may have had nothing to say.
 func (w *World) Confirmed() {
-	w.recalled = recalled{}
+	w.recalled, w.confirmed = recalled{}, true
 	for _, s := range w.Segments.byKey {
 		if !s.fdb.received {
 			continue
@@ -152,6 +152,17 @@ func (w *World) Confirmed() {
 			w.markEntry(s, e.endpoint, e.entry)
 		}
 	}
+}
+
+// Remembered takes something out of what an extension recalls from an earlier run: nothing once the server has told everything, since nobody keeps
+// up to date what is not in use.
+func Remembered[T any](w *World, recalled map[string]T, id string) (m T) {
+	if w.confirmed {
+		clear(recalled)
+	}
+	m = recalled[id]
+	delete(recalled, id)
+	return m
 }
 
 // recall gives a segment the stations that were remembered. Without L2 population nobody would ever take them back:

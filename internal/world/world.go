@@ -94,6 +94,7 @@ type common struct {
 	seq         uint64
 	staleSince  uint64              // when messages may have been lost last
 	recalled    recalled            // from an earlier run
+	confirmed   bool                // see Confirmed
 	concerned   []string            // see Concerned
 	closed      bool                // see Closed
 	rulesGone   bool                // see RulesGone
