@@ -144,7 +144,7 @@ func (d *DHCP) seek(n *network, p *neutron.Port) {
 func (d *DHCP) use(id string) *network {
 	n := d.networks[id]
 	if n == nil {
-		n = cmp.Or(world.Remembered(d.w, d.recalled, id), &network{subnets: map[string]neutron.Subnet{}})
+		n = cmp.Or(world.TakeRecalled(d.w, d.recalled, id), &network{subnets: map[string]neutron.Subnet{}})
 		n.ports, n.sought = map[string]bool{}, map[string]bool{}
 		d.networks[id] = n
 		d.missing[networkItem(id)], d.missing[subnetsItem(id)] = true, true

@@ -110,7 +110,7 @@ func (l *LocalIP) settle(id string) {
 		return
 	}
 	if have == nil {
-		have = &port{has: world.Remembered(l.w, l.recalled, id)}
+		have = &port{has: world.TakeRecalled(l.w, l.recalled, id)}
 		if have.has == nil {
 			have.has = map[string]association{}
 		}

@@ -195,7 +195,7 @@ func (q *QoS) policyOf(d *neutron.Port) string {
 func (q *QoS) use(id string) *policy {
 	p := q.policies[id]
 	if p == nil {
-		p = cmp.Or(world.Remembered(q.w, q.recalled, id), &policy{})
+		p = cmp.Or(world.TakeRecalled(q.w, q.recalled, id), &policy{})
 		p.ports = map[string]bool{}
 		q.policies[id] = p
 		q.missing[policyItem(id)] = true

@@ -290,7 +290,7 @@ func (t *trunks) plugged(b *bridge, p parent) {
 	if b.trunk != nil && b.trunk.PortID != p.id {
 		b.trunk, b.confirmed = nil, false
 	}
-	if m := world.Remembered(t.w, t.recalled, p.id); m.Trunk != "" && b.trunk == nil && bridgeName(m.Trunk) == b.name {
+	if m := world.TakeRecalled(t.w, t.recalled, p.id); m.Trunk != "" && b.trunk == nil && bridgeName(m.Trunk) == b.name {
 		b.trunk = &neutron.Trunk{ID: m.Trunk, PortID: p.id, SubPorts: slices.Clone(m.SubPorts)}
 		maps.Copy(b.macs, m.MACs)
 	}

@@ -154,9 +154,9 @@ func (w *World) Confirmed() {
 	}
 }
 
-// Remembered takes something out of what an extension recalls from an earlier run: nothing once the server has told everything, since nobody keeps
-// up to date what is not in use.
-func Remembered[T any](w *World, recalled map[string]T, id string) (m T) {
+// TakeRecalled takes something out of what an extension recalls from an earlier run. Once the server has told everything it empties the memory, and there
+// is nothing to take: nobody keeps up to date what is not in use.
+func TakeRecalled[T any](w *World, recalled map[string]T, id string) (m T) {
 	if w.confirmed {
 		clear(recalled)
 	}

@@ -36,3 +36,15 @@ func TestStationsAreForgottenWithoutL2Population(t *testing.T) {
 		}
 	}
 }
+
+// TestTakeRecalled: what is taken is gone, and all of it is when the server has told everything.
+func TestTakeRecalled(t *testing.T) {
+	w, recalled := New(Config{}), map[string]int{"a": 1, "b": 2, "c": 3}
+	if got := TakeRecalled(w, recalled, "a"); got != 1 || len(recalled) != 2 {
+		t.Errorf("%d, left %v", got, recalled)
+	}
+	w.Confirmed()
+	if got := TakeRecalled(w, recalled, "b"); got != 0 || len(recalled) != 0 {
+		t.Errorf("after the server has told everything: %d, left %v", got, recalled)
+	}
+}
