@@ -99,10 +99,8 @@ func (d *DHCP) Resolve(changed []world.Object) []world.Object {
 			delete(d.missing, subnetsItem(id))
 		}
 	}
-	out := slices.Collect(maps.Keys(d.dirty))
-	clear(d.dirty)
 	d.meters.Forget()
-	return out
+	return extension.TakeDirty(d.dirty)
 }
 
 // settle notes which network a port has.

@@ -11,7 +11,6 @@
 package dnsforward
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -115,10 +114,8 @@ func (d *Forwarder) Resolve(changed []world.Object) []world.Object {
 			d.dirty[world.PortObject(id)] = true
 		}
 	}
-	out := slices.Collect(maps.Keys(d.dirty))
-	clear(d.dirty)
 	d.meters.Forget()
-	return out
+	return extension.TakeDirty(d.dirty)
 }
 
 // settle notes whether a port is a guest's.

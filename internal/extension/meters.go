@@ -28,10 +28,9 @@ func (m *PortMeters) ID(port string) uint32 { return m.ids[port] }
 
 // Renewed returns whether the bridge has become known, or can have another number of meters than before. Then all ports are numbered anew.
 func (m *PortMeters) Renewed() bool {
-	most := m.w.MaxMeters[m.w.Config.IntegrationBridge]
-	renewed := most != m.maximum
-	m.maximum = most
-	return renewed
+	before := m.maximum
+	m.maximum = m.w.MaxMeters[m.w.Config.IntegrationBridge]
+	return m.maximum != before
 }
 
 // Number gives the meter of a port its id, if the bridge can have one more.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
@@ -270,4 +271,10 @@ func (s Set) Explain(o world.Object) []string {
 		}
 	}
 	return out
+}
+
+// TakeDirty empties what an extension notes of objects to compile, and returns them.
+func TakeDirty(dirty map[world.Object]bool) []world.Object {
+	defer clear(dirty)
+	return slices.Collect(maps.Keys(dirty))
 }

@@ -13,7 +13,6 @@ package grouplog
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -88,9 +87,7 @@ func (l *Log) Resolve(changed []world.Object) []world.Object {
 		}
 	}
 	l.meters.Forget()
-	out := slices.Collect(maps.Keys(l.dirty))
-	clear(l.dirty)
-	return out
+	return extension.TakeDirty(l.dirty)
 }
 
 // filtered returns the port with an id, if flows filter it.

@@ -84,9 +84,7 @@ func (l *LocalIP) Resolve(changed []world.Object) []world.Object {
 		l.choose(key)
 	}
 	clear(l.touched)
-	out := slices.Collect(maps.Keys(l.dirty))
-	clear(l.dirty)
-	return out
+	return extension.TakeDirty(l.dirty)
 }
 
 // guest returns the port with an id, if it is a guest's and wired here. Ports of Neutron's own agents neither answer for an address nor use it.

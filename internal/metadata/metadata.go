@@ -11,9 +11,7 @@
 package metadata
 
 import (
-	"maps"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/patchbay-sdn/patchbay/internal/extension"
@@ -117,10 +115,8 @@ func (m *Metadata) Resolve(changed []world.Object) []world.Object {
 	if m.renew {
 		m.service, m.renew = m.table(), false
 	}
-	out := slices.Collect(maps.Keys(m.dirty))
-	clear(m.dirty)
 	m.provided.noted = nil
-	return out
+	return extension.TakeDirty(m.dirty)
 }
 
 // asks says whether a port is one whose VM may ask: wired, and an instance's.

@@ -4,6 +4,7 @@ package netlink
 
 import (
 	"encoding/binary"
+	"iter"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -35,6 +36,19 @@ func Next(b []byte) (m Message, rest []byte, ok bool) {
 	}
 	m = Message{Kind: binary.NativeEndian.Uint16(b[4:]), Seq: binary.NativeEndian.Uint32(b[8:]), Payload: b[HeaderLen:n]}
 	return m, b[min(align(int(n)), len(b)):], true
+}
+
+// messages ranges over the messages of a packet.
+func messages(packet []byte) iter.Seq[Message] {
+	return func(yield func(Message) bool) {
+		for {
+			m, rest, ok := Next(packet)
+			if !ok || !yield(m) {
+				return
+			}
+			packet = rest
+		}
+	}
 }
 
 // Errno returns the outcome that an NLMSG_ERROR or NLMSG_DONE tells; nil for success.

@@ -70,12 +70,7 @@ func (s *Socket) Dump(request []byte, take func(Message)) error {
 		if err != nil {
 			return err
 		}
-		for {
-			var m Message
-			var ok bool
-			if m, packet, ok = Next(packet); !ok {
-				break
-			}
+		for m := range messages(packet) {
 			switch {
 			case m.Seq != s.seq:
 			case m.Kind == unix.NLMSG_DONE || m.Kind == unix.NLMSG_ERROR:
@@ -106,12 +101,7 @@ func (s *Socket) Change(requests [][]byte, done func(i int, err error) error) er
 			if err != nil {
 				return err
 			}
-			for {
-				var m Message
-				var ok bool
-				if m, packet, ok = Next(packet); !ok {
-					break
-				}
+			for m := range messages(packet) {
 				i := m.Seq - first
 				if m.Kind != unix.NLMSG_ERROR || i >= uint32(len(sent)) {
 					continue
@@ -144,12 +134,7 @@ func (s *Socket) Follow(take func(Message), lost func()) error {
 		if err != nil {
 			return s.fail("reading from netlink", err)
 		}
-		for packet := s.buf[:n]; ; {
-			var m Message
-			var ok bool
-			if m, packet, ok = Next(packet); !ok {
-				break
-			}
+		for m := range messages(s.buf[:n]) {
 			take(m)
 		}
 	}

@@ -130,9 +130,7 @@ func (q *QoS) Resolve(changed []world.Object) []world.Object {
 	}
 	q.forgetUnused()
 	clear(q.touched)
-	out := slices.Collect(maps.Keys(q.dirty))
-	clear(q.dirty)
-	return out
+	return extension.TakeDirty(q.dirty)
 }
 
 // notesMeters says whether ids of meters are written down on a port.

@@ -225,6 +225,53 @@ func TestKeptVLANs(t *testing.T) {
 	}
 }
 
+// TestAVLANThatAWaitingPortBears: its segment loses the only port that is known, and stays as long as another port, of which the server has said
+// nothing yet, is on it from an earlier run. No other network is given the number.
+func TestAVLANThatAWaitingPortBears(t *testing.T) {
+	for name, c := range map[string]struct {
+		tag   *int
+		known bool // the server knows the other port
+		stays bool
+		want  bool // the segment is there in the end
+	}{
+		"of the same network":       {new(1), true, true, true},
+		"deleted meanwhile":         {new(1), false, true, false},
+		"on another number":         {new(2), false, false, false},
+		"that was never in network": {nil, true, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := New(config())
+			batch := &ovsdb.Batch{Seq: 1, Kind: ovsdb.Initial, Bridges: []ovsdb.Diff[ovsdb.Bridge]{{New: &ovsdb.Bridge{UUID: "b", Name: "br-int", Ports: []ovsdb.UUID{"p1", "p2"}}}}}
+			for i, tag := range []*int{new(1), c.tag} {
+				id := fmt.Sprint("p", i+1)
+				port := &ovsdb.Port{UUID: ovsdb.UUID(id), Name: id, Interfaces: []ovsdb.UUID{ovsdb.UUID("i" + id)}, Tag: tag}
+				if tag != nil {
+					port.OtherConfig = map[string]string{"net_uuid": "n1", "segmentation_id": "7"}
+				}
+				batch.Ports = append(batch.Ports, ovsdb.Diff[ovsdb.Port]{New: port})
+				batch.Interfaces = append(batch.Interfaces, ovsdb.Diff[ovsdb.Interface]{New: &ovsdb.Interface{
+					UUID: ovsdb.UUID("i" + id), Name: id, OFPort: new(i + 1), ExternalIDs: map[string]string{"iface-id": id, "attached-mac": "fa:16:3e:00:00:01"},
+				}})
+			}
+			w.Switch(batch)
+			w.Resolve()
+			w.Ports([]string{"p1"}, []neutron.Port{bound(nil)})
+			w.Resolve()
+			w.Ports([]string{"p1"}, []neutron.Port{bound(func(p *neutron.Port) { p.NetworkID, p.Revision = "n2", 6 })})
+			w.Resolve()
+			segment, moved := w.Segments.Get(segment7), w.Port("p1").Wiring
+			if (segment != nil) != c.stays || moved.State != Wired || c.stays && moved.VLAN == segment.VLAN {
+				t.Errorf("the segment is %+v, and the port that left is %+v", segment, moved)
+			}
+			w.Ports([]string{"p2"}, map[bool][]neutron.Port{true: {bound(func(p *neutron.Port) { p.ID = "p2" })}}[c.known])
+			w.Resolve()
+			if got := w.Segments.Get(segment7) != nil; got != c.want {
+				t.Errorf("in the end there is a segment: %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
 // TestWhatIsShown of groups, and what the server has not said.
 func TestWhatIsShown(t *testing.T) {
 	w := filtering(2)

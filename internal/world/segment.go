@@ -166,10 +166,11 @@ func (w *Segments) leave(p *Port) {
 	}
 }
 
-// resolve gives back the VLANs of segments without ports.
+// resolve gives back the VLANs of segments without ports. One that a waiting port of an earlier run bears stays: its packets pass meanwhile,
+// and must not reach another network that is given the number.
 func (w *Segments) resolve() {
 	for key, s := range w.byKey {
-		if len(s.ports) > 0 {
+		if len(s.ports) > 0 || w.isBorne(s.VLAN) {
 			continue
 		}
 		w.markSegment(key, s)
@@ -179,6 +180,18 @@ func (w *Segments) resolve() {
 		delete(w.byKey, key)
 		w.vlans.release(key)
 	}
+}
+
+// isBorne says whether a port that waits bears a local VLAN on the switch.
+func (w *Segments) isBorne(vlan uint16) bool {
+	for _, p := range w.ports {
+		if p.VIF != nil && p.Wiring.State == Waiting {
+			if row := w.View.Port(p.VIF.Port); row != nil && row.Tag != nil && *row.Tag == int(vlan) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (w *Segments) markSegment(key SegmentKey, s *Segment) {
