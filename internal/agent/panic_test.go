@@ -311,13 +311,13 @@ func (h *panicHistory) play() {
 	wait(time.Duration(h.rnd.IntN(2000)) * time.Millisecond)
 	h.restAndCompare()
 	steady, may := h.right(before, base, baseTruth, changes)
-	h.shut(steady, may, changes)
+	h.shut(steady, may, base, baseTruth, changes)
 	h.neverEmpty(before, steady, h.comesUnderFilters(baseTruth), h.fromStrangers(baseTruth, changes))
 	h.neverOpen(may, baseTruth)
 }
 
-// shut allows for ports that became something else while something was injected into them.
-func (h *panicHistory) shut(steady map[bridgeKey]openflow.Entry, may map[string]bool, changes []change) {
+// shut allows for ports that became something else while something was injected into them, under each number that they had meanwhile.
+func (h *panicHistory) shut(steady map[bridgeKey]openflow.Entry, may map[string]bool, o *fakeOVS, t *truth, changes []change) {
 	changed := func(o world.Object) bool {
 		id, ok := world.PortID(o)
 		return ok && slices.ContainsFunc(changes, func(c change) bool { return strings.HasSuffix(c.name, " "+id) })
@@ -332,16 +332,25 @@ func (h *panicHistory) shut(steady map[bridgeKey]openflow.Entry, may map[string]
 	}
 	maps.DeleteFunc(steady, func(k bridgeKey, _ openflow.Entry) bool { return changed(h.owners[k]) && hit(h.owners[k]) })
 	names := h.ovs.numbering(nil)
-	for id := range h.truth.ports {
-		for _, n := range h.ovs.numbers(id) {
-			f := openflow.Flow{Cookie: pipeline.Cookie, Priority: 2, Match: openflow.Match{openflow.FromPort(uint32(n))}}
-			e, err := f.Entry()
-			if err != nil {
-				h.t.Fatal(err)
-			}
-			for _, p := range names.pieces(e) {
-				may[p] = true
+	allow := func(o *fakeOVS) {
+		for id := range h.truth.ports {
+			for _, n := range o.numbers(id) {
+				f := openflow.Flow{Cookie: pipeline.Cookie, Priority: 2, Match: openflow.Match{openflow.FromPort(uint32(n))}}
+				e, err := f.Entry()
+				if err != nil {
+					h.t.Fatal(err)
+				}
+				for _, p := range names.pieces(e) {
+					may[p] = true
+				}
 			}
 		}
 	}
+	o, t = o.clone(), t.clone()
+	allow(o)
+	for _, c := range changes {
+		c.make(t, o)
+		allow(o)
+	}
+	allow(h.ovs)
 }

@@ -35,6 +35,7 @@ const (
 type Room struct {
 	filter *iptables.Filter
 	clears bool
+	clearing
 	groups func(w *world.World) members
 	told   map[string]uint64 // what world.Members.Changed said of the groups whose members the filter knows
 
@@ -54,7 +55,6 @@ type Room struct {
 	prune   bool // the comparison under way deletes what belongs to no known port
 	pruned  bool
 	owed    []iptables.Connections
-	cleared bool
 	written uint64
 	drifted bool // the comparison under way is one that nothing but the time has called for
 }
@@ -159,7 +159,7 @@ func (r *Room) Next(w *world.World, now time.Time, open func() bool, applied fun
 		return Job{}, false
 	}
 	if r.clears {
-		r.prune = r.ready(w, applied) && open()
+		r.prune = r.ready(w, now, applied) && open()
 	} else {
 		r.leave(w)
 		r.prune = open() && !r.shutStrays(w)
@@ -379,8 +379,17 @@ func (r *Room) WakeAt(now time.Time) time.Time {
 		return time.Time{}
 	case r.retries.Waiting(struct{}{}, now):
 		return r.retries[struct{}{}].At
-	case r.cleared || !r.checkAt.After(now):
+	case r.cleared:
 		return time.Time{}
 	}
-	return r.checkAt
+	at := r.checkAt
+	for _, since := range r.settling {
+		if until := since.Add(revalidation); !at.After(now) || until.Before(at) {
+			at = until
+		}
+	}
+	if !at.After(now) {
+		return time.Time{}
+	}
+	return at
 }

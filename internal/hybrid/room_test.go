@@ -232,3 +232,40 @@ func TestClearing(t *testing.T) {
 		t.Error("marked while a port is not filtered by flows")
 	}
 }
+
+// The rules of a port stay until the switch has had the time to do what the flows say that filter in their place.
+func TestRulesStayUntilFlowsAreInForce(t *testing.T) {
+	w := world.New(world.Config{IntegrationBridge: "br-int", Filter: true, FilterTables: true})
+	plugged(w, 1)
+	w.Resolve()
+	w.Port("p0").Wiring.State = world.Wired
+	r := New(iptables.Config{}, true)
+	r.stale, r.members = false, false
+	for _, c := range []struct {
+		after   time.Duration
+		applied func(string) bool
+		goes    bool
+		wake    time.Duration // 0: none
+	}{
+		{0, never, false, 0},
+		{0, always, false, revalidation},
+		{time.Second, never, false, 0}, // the flows changed
+		{2 * time.Second, always, false, 2*time.Second + revalidation},
+		{2*time.Second + revalidation - 1, always, false, 2*time.Second + revalidation},
+		{2*time.Second + revalidation, always, true, 0},
+	} {
+		now := noon.Add(c.after)
+		if got := r.ready(w, now, c.applied); got != c.goes || r.filter.Has("p0") != c.goes || r.Busy(w) != (c.wake != 0 || c.goes) {
+			t.Errorf("after %s: rules go: %v, %v; busy: %v", c.after, got, r.filter.Has("p0"), r.Busy(w))
+		}
+		if at := r.WakeAt(now); c.wake == 0 && !at.IsZero() || c.wake != 0 && !at.Equal(noon.Add(c.wake)) {
+			t.Errorf("after %s: wakes at %s", c.after, at)
+		}
+	}
+	r = New(iptables.Config{}, true)
+	r.ready(w, noon, always)
+	w.Port("p0").VIF = nil // it is in no network any more
+	if r.ready(w, noon, always); len(r.settling) != 0 {
+		t.Errorf("%v are waited for", r.settling)
+	}
+}

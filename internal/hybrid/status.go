@@ -15,7 +15,7 @@ func (r *Room) Busy(w *world.World) bool {
 	if r.clears && (r.failure != "" || r.done(w)) {
 		return false
 	}
-	return r.phase != idle || r.stale || r.members || len(r.leaving)+len(r.owed) > 0
+	return r.phase != idle || r.stale || r.members || len(r.leaving)+len(r.settling)+len(r.owed) > 0
 }
 
 // Faults returns why rules do not filter as they should, and why ports have none, in sentences. Rules that could not be cleared away are none: they

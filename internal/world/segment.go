@@ -185,10 +185,8 @@ func (w *Segments) resolve() {
 // isBorne says whether a port that waits bears a local VLAN on the switch.
 func (w *Segments) isBorne(vlan uint16) bool {
 	for _, p := range w.ports {
-		if p.VIF != nil && p.Wiring.State == Waiting {
-			if row := w.View.Port(p.VIF.Port); row != nil && row.Tag != nil && *row.Tag == int(vlan) {
-				return true
-			}
+		if p.Wiring.State == Waiting && w.InVLAN(p) && *w.View.Port(p.VIF.Port).Tag == int(vlan) {
+			return true
 		}
 	}
 	return false
