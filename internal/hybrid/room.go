@@ -153,7 +153,7 @@ func (r *Room) guard(w *world.World, id string) {
 	}
 }
 
-// Next takes the job that is due; false if none is. Open says whether everything is known that could want a rule, settled whether a port is as wanted.
+// Next takes the job that is due; false if none is. Open says whether everything is known that could want a rule, applied whether a port is as wanted.
 func (r *Room) Next(w *world.World, now time.Time, open func() bool, applied func(id string) bool) (Job, bool) {
 	if r.phase != idle || r.clears && r.done(w) {
 		return Job{}, false

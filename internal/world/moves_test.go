@@ -234,10 +234,10 @@ func TestAVLANThatAWaitingPortBears(t *testing.T) {
 		stays bool
 		want  bool // the segment is there in the end
 	}{
-		"of the same network":       {new(1), true, true, true},
-		"deleted meanwhile":         {new(1), false, true, false},
-		"on another number":         {new(2), false, false, false},
-		"that was never in network": {nil, true, false, true},
+		"of the same network": {new(1), true, true, true},
+		"deleted meanwhile":   {new(1), false, true, false},
+		"on another number":   {new(2), false, false, false},
+		"in no network":       {nil, true, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := New(config())

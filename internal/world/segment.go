@@ -170,7 +170,7 @@ func (w *Segments) leave(p *Port) {
 // and must not reach another network that is given the number.
 func (w *Segments) resolve() {
 	for key, s := range w.byKey {
-		if len(s.ports) > 0 || w.isBorne(s.VLAN) {
+		if len(s.ports) > 0 || w.hasWaitingPort(s.VLAN) {
 			continue
 		}
 		w.markSegment(key, s)
@@ -182,8 +182,8 @@ func (w *Segments) resolve() {
 	}
 }
 
-// isBorne says whether a port that waits bears a local VLAN on the switch.
-func (w *Segments) isBorne(vlan uint16) bool {
+// hasWaitingPort returns whether a port that waits has a local VLAN as its tag on the switch.
+func (w *Segments) hasWaitingPort(vlan uint16) bool {
 	for _, p := range w.ports {
 		if p.Wiring.State == Waiting && w.InVLAN(p) && *w.View.Port(p.VIF.Port).Tag == int(vlan) {
 			return true
