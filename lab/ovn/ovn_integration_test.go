@@ -62,9 +62,17 @@ func TestNode(t *testing.T) {
 		}
 		t.Logf("up after %v", last.Sub(began))
 	}
-	flows, err := sw.Ofctl(ctx, "dump-flows", "br-int")
-	if err != nil || !strings.Contains(flows, "10.0.0.2") || !strings.Contains(flows, "ct(") {
-		t.Errorf("ports are up without filters: %v\n%s", err, flows)
+	// "Up" may come before the filters; see View.
+	for {
+		flows, err := sw.Ofctl(ctx, "dump-flows", "br-int")
+		if err == nil && strings.Contains(flows, "10.0.0.2") && strings.Contains(flows, "ct(") {
+			t.Logf("filtered after %v", time.Since(began))
+			break
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("ports are up without filters: %v\n%s", err, flows)
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
 	if err := lab.UnplugFrom(ctx, sw, list); err != nil {
 		t.Fatal(err)

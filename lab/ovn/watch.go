@@ -15,7 +15,8 @@ import (
 // View is one of the two places where ports are seen to be up.
 type View struct{ db, schema, table, name string }
 
-// Controller's word and the one that users read, which ovn-northd makes of it.
+// Controller's word and the one that users read, which ovn-northd makes of it. Both may come before the port's filters: of
+// the first port of a network the controller says that it is up, and asks for the network's logical flows at the same time.
 var (
 	Southbound = View{southbound, "OVN_Southbound", "Port_Binding", "logical_port"}
 	Northbound = View{northbound, "OVN_Northbound", "Logical_Switch_Port", "name"}
