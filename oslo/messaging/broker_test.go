@@ -37,6 +37,7 @@ type memBroker struct {
 	durable   bool                // the virtual host has only durable queues: its default type is quorum
 	old       bool                // has no streams, and no quorum queues that expire
 	silent    bool                // confirms nothing and answers nothing
+	slow      time.Duration       // before it answers about a queue
 	late      bool                // takes messages, and confirms none
 	away      bool                // nobody listens
 }
@@ -204,7 +205,11 @@ func (c *memConn) serve() {
 				return
 			}
 			a := &memArgs{payload}
-			if !c.handle(channel, a.short(), a.short(), a) {
+			class := a.short()
+			if class == 50 {
+				time.Sleep(c.b.slowness())
+			}
+			if !c.handle(channel, class, a.short(), a) {
 				return
 			}
 		case 2:
@@ -225,6 +230,8 @@ func (c *memConn) serve() {
 }
 
 func (b *memBroker) quiet() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.silent }
+
+func (b *memBroker) slowness() time.Duration { b.mu.Lock(); defer b.mu.Unlock(); return b.slow }
 
 // gone puts back what the connection's consumers had in hand.
 func (c *memConn) gone() {

@@ -32,9 +32,10 @@ type mainChannel struct {
 
 // channels are those of one connection.
 type channels struct {
-	conn    *amqp.Connection
-	cut     func(why error) // ends the connection
-	reading *sync.WaitGroup // has a goroutine for each main channel
+	conn     *amqp.Connection
+	cut      func(why error) // ends the connection
+	patience time.Duration   // for an answer
+	reading  *sync.WaitGroup // has a goroutine for each main channel
 
 	mainMu   sync.Mutex
 	main     *mainChannel
@@ -151,7 +152,7 @@ func (c *channels) end(ch *amqp.Channel) {
 // answering begins to wait for an answer. A broker that does not answer in time loses the connection.
 func (c *channels) answering() (done func()) {
 	c.askMu.Lock()
-	t := time.AfterFunc(setupTimeout, func() { c.cut(errors.New("the broker does not answer a declaration")) })
+	t := time.AfterFunc(c.patience, func() { c.cut(errUnanswered) })
 	return func() {
 		t.Stop()
 		c.askMu.Unlock()

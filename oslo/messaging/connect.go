@@ -14,19 +14,23 @@ import (
 // run keeps one connection up until the client closes.
 func (c *Client) run() {
 	defer close(c.ran)
-	next, failures := 0, 0
+	next, failures, slow := 0, 0, 0
 	began := time.Now()
 	for c.running.Err() == nil {
 		host := c.hosts[next%len(c.hosts)]
 		if c.cfg.Rabbit.FailoverStrategy == "shuffle" {
 			host = c.hosts[int(c.cfg.Rand()*float64(len(c.hosts)))]
 		}
-		s, err := c.connect(host)
+		s, err := c.connect(host, slow/len(c.hosts))
 		if err == nil {
 			err = s.run(began)
-			if s.complete {
-				failures = 0
-			}
+		}
+		if s != nil && s.complete {
+			failures, slow = 0, 0
+		} else if tooSlow(err) {
+			slow++
+		}
+		if s != nil {
 			if c.isClosing() {
 				return
 			}
@@ -39,7 +43,7 @@ func (c *Client) run() {
 		}
 		failures++
 		next++
-		delay := failed(c, s, host, err, failures)
+		delay := failed(c, s, host, err, failures, slow)
 		if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
 			next = c.knock(delay, next)
 		} else {
@@ -66,7 +70,7 @@ func (s *session) denied(err error) bool {
 }
 
 // failed reports a failure that trying again at once would not change, and returns when to try again.
-func failed(c *Client, s *session, host Host, err error, failures int) time.Duration {
+func failed(c *Client, s *session, host Host, err error, failures, slow int) time.Duration {
 	r, delay := refusal(err), retryDelay(c.cfg.Rabbit, failures, len(c.hosts), c.cfg.Rand)
 	if errors.Is(err, amqp.ErrCredentials) && failures <= 2*len(c.hosts) {
 		r = nil // the AMQP library takes every end of the connection during the login for that
@@ -74,6 +78,9 @@ func failed(c *Client, s *session, host Host, err error, failures int) time.Dura
 	if isInternalError(err) {
 		// A queue's home node is just coming or going; hurrying makes it worse.
 		delay = max(delay, 2*time.Second)
+	}
+	if slow > 0 && failures%len(c.hosts) == 0 {
+		delay += time.Duration(c.cfg.Rand() * float64(patient(slowPause, slow/len(c.hosts))))
 	}
 	if r != nil {
 		err, delay = r, refusalDelay(c.cfg.Rabbit, failures, len(c.hosts), c.cfg.Rand)
@@ -88,6 +95,9 @@ func failed(c *Client, s *session, host Host, err error, failures int) time.Dura
 	}
 	return delay
 }
+
+// slowPause spreads the clients for which all hosts took too long, before they come again; more so each time.
+const slowPause = 15 * time.Second
 
 // knockEvery is how often, on average, a host that could not be connected to is looked at during a longer pause.
 const knockEvery = 2 * time.Second

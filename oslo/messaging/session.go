@@ -19,9 +19,25 @@ import (
 
 // Bounds on what depends on the broker alone.
 const (
-	handshakeTimeout = 30 * time.Second // TCP, TLS and AMQP handshake together
+	handshakeTimeout = 30 * time.Second // TCP; and that, TLS and AMQP handshake together
 	setupTimeout     = 30 * time.Second // one declaration; a broker that does not answer is as good as gone
+	mostPatience     = 4                // times that these double, for a broker that has too many clients to set up
 )
+
+// errUnanswered ends a connection whose broker does not answer.
+var errUnanswered = errors.New("the broker does not answer a declaration")
+
+// patient returns how long the broker may take, and d at first, after so many rounds in which all hosts took too long. Thousands of clients that come at once, as after
+// a restart of the broker, may need longer for all of them than one may wait. If each gave up after the same time and came again, none would ever be done.
+func patient(d time.Duration, rounds int) time.Duration { return d << min(rounds, mostPatience) }
+
+// tooSlow returns whether a host that accepts connections took too long to set one up. One that accepts none is not there.
+func tooSlow(err error) bool {
+	if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
+		return false
+	}
+	return errors.Is(err, errUnanswered) || errors.Is(err, context.DeadlineExceeded)
+}
 
 // session is one established connection. It has one channel, as long as the broker does not close that; see mainChannel.
 type session struct {
@@ -103,15 +119,15 @@ func (l *liveConn) SetDeadline(time.Time) error      { return nil }
 func (l *liveConn) SetReadDeadline(time.Time) error  { return nil }
 func (l *liveConn) SetWriteDeadline(time.Time) error { return nil }
 
-func (c *Client) connect(host Host) (*session, error) {
-	ctx, cancel := context.WithTimeout(c.running, handshakeTimeout)
+func (c *Client) connect(host Host, rounds int) (*session, error) {
+	ctx, cancel := context.WithTimeout(c.running, patient(handshakeTimeout, rounds))
 	defer cancel()
 	raw, verified, err := c.dial(ctx, host)
 	if err != nil {
 		return nil, err
 	}
 	in := newIntake()
-	live := newLiveConn(raw, handshakeTimeout, in)
+	live := newLiveConn(raw, patient(handshakeTimeout, rounds), in)
 	stop := context.AfterFunc(ctx, func() { _ = raw.Close() })
 	defer stop()
 
@@ -139,7 +155,7 @@ func (c *Client) connect(host Host) (*session, error) {
 	s := &session{
 		c: c, addr: host.Addr(), tls: verified, raw: raw, intake: in,
 		dead: make(chan struct{}), lost: make(chan *reader), readers: map[string]*reader{},
-		channels: channels{conn: conn, reading: &c.reading, declared: map[string]bool{}},
+		channels: channels{conn: conn, patience: patient(setupTimeout, rounds), reading: &c.reading, declared: map[string]bool{}},
 	}
 	s.cut = s.kill
 	closed := conn.NotifyClose(make(chan *amqp.Error, 1))
@@ -157,7 +173,9 @@ func (s *session) product() string {
 }
 
 func (c *Client) dial(ctx context.Context, host Host) (net.Conn, string, error) {
-	conn, err := c.cfg.Dial(ctx, "tcp", host.Addr())
+	dialing, cancel := context.WithTimeout(ctx, handshakeTimeout)
+	defer cancel()
+	conn, err := c.cfg.Dial(dialing, "tcp", host.Addr())
 	if err != nil {
 		return nil, "", fmt.Errorf("connecting to %s: %w", host.Addr(), err)
 	}
