@@ -4,7 +4,6 @@ package effect
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/dataplane"
-	"github.com/patchbay-sdn/patchbay/internal/delta"
 	"github.com/patchbay-sdn/patchbay/internal/extension"
 	"github.com/patchbay-sdn/patchbay/internal/forwarding"
 	"github.com/patchbay-sdn/patchbay/internal/iptables"
@@ -200,21 +198,6 @@ func (AskResolver) effect()        {}
 func (Save) effect()               {}
 func (Notify) effect()             {}
 
-// String prints everything, one effect after the other.
-func (e Effects) String() string {
-	var b strings.Builder
-	for _, do := range e.Do {
-		fmt.Fprintln(&b, do)
-	}
-	if e.Progress != nil {
-		fmt.Fprintf(&b, "progress %+v\n", *e.Progress)
-	}
-	if !e.Wake.IsZero() {
-		fmt.Fprintf(&b, "wake at %d\n", e.Wake.UnixNano())
-	}
-	return b.String()
-}
-
 func (e Register) String() string {
 	return fmt.Sprintf("register %q %q %v", e.Kinds, e.Topics, e.L2Population)
 }
@@ -299,77 +282,3 @@ func (e Save) String() string {
 }
 
 func (e Notify) String() string { return fmt.Sprintf("notify %q", e.Ready) }
-
-func (e Apply) String() string {
-	var b strings.Builder
-	b.WriteString("apply")
-	for i, tx := range e.Rows {
-		ops, err := tx.JSON()
-		fmt.Fprintf(&b, "\n\trows of %s:", e.Owners[i])
-		for _, op := range ops {
-			b.WriteString(" " + canonical(op))
-		}
-		fmt.Fprintf(&b, " %v", err)
-	}
-	if e.Limits != nil {
-		fmt.Fprintf(&b, "\n\tlimits %+v", *e.Limits) // fmt sorts maps
-	}
-	fmt.Fprintf(&b, "\n\tflush %v, placed %v", e.Flush, e.Placed)
-	for i := range e.Bundles {
-		bundle := &e.Bundles[i]
-		fmt.Fprintf(&b, "\n\tbundle of %s, zones %v, withheld %v", bundle.Bridge, bundle.Zones, bundle.Withheld)
-		printMeters(&b, "meter before", bundle.MetersIn)
-		for _, c := range bundle.Changes {
-			fmt.Fprintf(&b, "\n\t\tflow of %s: ", world.NameOf(c.Owner))
-			if c.Entry.IsZero() {
-				fmt.Fprintf(&b, "delete %x", c.Key)
-			} else {
-				b.WriteString(c.Entry.String())
-			}
-		}
-		printMeters(&b, "meter after", bundle.MetersOut)
-	}
-	return b.String()
-}
-
-func printMeters(b *strings.Builder, what string, changes []delta.MeterChange) {
-	for _, c := range changes {
-		fmt.Fprintf(b, "\n\t\t%s of %s: %+v", what, world.NameOf(c.Owner), c.MeterMod)
-	}
-}
-
-func asJSON(v any) string {
-	text, err := json.Marshal(v)
-	if err != nil {
-		return err.Error()
-	}
-	return string(text)
-}
-
-// canonical returns an operation of the database with its sets and maps sorted: they have no order.
-func canonical(op string) string {
-	var v any
-	if err := json.Unmarshal([]byte(op), &v); err != nil {
-		return op
-	}
-	sortSets(v)
-	return asJSON(v)
-}
-
-func sortSets(v any) {
-	switch v := v.(type) {
-	case map[string]any:
-		for _, of := range v {
-			sortSets(of)
-		}
-	case []any:
-		for _, of := range v {
-			sortSets(of)
-		}
-		if len(v) == 2 && (v[0] == "map" || v[0] == "set") {
-			if list, ok := v[1].([]any); ok {
-				slices.SortFunc(list, func(a, b any) int { return strings.Compare(asJSON(a), asJSON(b)) })
-			}
-		}
-	}
-}

@@ -56,10 +56,10 @@ func resum(masked, before []byte) []byte {
 	if json.Unmarshal(masked, &l) != nil || json.Unmarshal(before, &then) != nil || then.Out == "" {
 		return masked
 	}
-	if l.Cut = then.Cut || sum(then.Out) != then.Sum; l.Cut {
+	if l.Cut = then.Cut || sum([]byte(then.Out)) != then.Sum; l.Cut {
 		l.Out = l.Out[:strings.LastIndexByte(l.Out, '\n')+1]
 	}
-	l.Sum = sum(l.Out)
+	l.Sum = sum([]byte(l.Out))
 	text, _ := marshal(l) // it was JSON before
 	return append(text, '\n')
 }

@@ -190,9 +190,9 @@ func (p *Player) Next() (Step, error) {
 		out := p.core.Step(p.at, events...)
 		p.flight.started(out.Do)
 		p.n++
-		s.At, s.Out = p.at, textOf(p.at, out)
+		s.At, s.Out = p.at, since(p.at, out).String()
 		then := *l
-		l.outcome(s.Out)
+		l.outcome(p.tape.Header.Format, p.at, out)
 		s.Partly = then.Cut
 		if s.Same = then.Sum == l.Sum || then.Cut && strings.HasPrefix(s.Out, then.Out); !s.Same {
 			s.Recorded = then.Out

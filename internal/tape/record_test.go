@@ -247,13 +247,13 @@ func TestRoundIsCopied(t *testing.T) {
 	round.Bundles[0].Conn = broken{}
 	now := time.Now()
 	in := Stepped(now, nil, effect.Effects{Do: []effect.Effect{effect.Apply{Round: round}}})
-	before := textOf(now, in.effects)
+	before := since(now, in.effects).String()
 	round.Owners, round.Rows = []world.Object{port}, []*ovsdb.Tx{ovsdb.NewTx(ovsdb.NewView())}
 	round.Run(t.Context(), dataplane.Switch{Rows: refusing{}})
 	if len(round.Bundles[0].Changes) != 1 {
 		t.Fatal("the round kept what failed")
 	}
-	if after := textOf(now, in.effects); after != before {
+	if after := since(now, in.effects).String(); after != before {
 		t.Errorf("%s\n%s", before, after)
 	}
 }
@@ -267,9 +267,9 @@ func TestRowsAreCopied(t *testing.T) {
 	round := &dataplane.Round{Owners: []world.Object{world.BridgeObject("br-int")}, Rows: []*ovsdb.Tx{tx}}
 	now := time.Now()
 	in := Stepped(now, nil, effect.Effects{Do: []effect.Effect{effect.Apply{Round: round}}})
-	before := textOf(now, in.effects)
+	before := since(now, in.effects).String()
 	rows.CommitAll(t.Context(), round.Rows)
-	if after := textOf(now, in.effects); after != before || !strings.Contains(before, `"row1"`) {
+	if after := since(now, in.effects).String(); after != before || !strings.Contains(before, `"row1"`) {
 		t.Errorf("%s\n%s", before, after)
 	}
 }
@@ -289,6 +289,40 @@ func (refusing) CommitAll(_ context.Context, txs []*ovsdb.Tx) (ovsdb.Result, []e
 	return ovsdb.Result{}, errs
 }
 
+// Of a long text a tape has the beginning in words. The checksum is of all of it, in format 1 with all flows in words.
+func TestLongOutcomes(t *testing.T) {
+	now := time.Now()
+	effects := func(last uint16) effect.Effects {
+		var list []delta.Change
+		for i := range 200 {
+			priority := uint16(i)
+			if i == 199 {
+				priority = last
+			}
+			f := openflow.Flow{Priority: priority, Actions: []openflow.Action{openflow.Output(7)}}
+			e, err := f.Entry()
+			if err != nil {
+				t.Fatal(err)
+			}
+			list = append(list, delta.Change{Owner: world.PortObject("p"), Key: e.Key(), Entry: e})
+		}
+		return effect.Effects{Do: []effect.Effect{effect.Apply{Round: &dataplane.Round{Bundles: []dataplane.Bundle{{Bridge: "br-int", Changes: list}}}}}}
+	}
+	for format := 1; format <= Format; format++ {
+		var a, b, again line
+		a.outcome(format, now, effects(1000))
+		b.outcome(format, now, effects(1001))
+		again.outcome(format, now, effects(1000))
+		text := effects(1000).String()
+		if len(text) < 2*maxOut || a.Out != text[:maxOut] || b.Out != a.Out {
+			t.Errorf("format %d: %d bytes, of which the tape has\n%s", format, len(text), a.Out)
+		}
+		if a.Sum == b.Sum || a.Sum != again.Sum || (a.Sum == sum([]byte(text))) != (format == 1) {
+			t.Errorf("format %d: checksums %s, %s for another flow, %s again, %s of the words", format, a.Sum, b.Sum, again.Sum, sum([]byte(text)))
+		}
+	}
+}
+
 // What the loop pays for a recorded step: the copy of a round, and its place in the list.
 func TestCostOfRecording(t *testing.T) {
 	r, _ := record(t, 1<<20)
@@ -302,6 +336,30 @@ func TestCostOfRecording(t *testing.T) {
 	busy.Do[0].(effect.Apply).Bundles[0].Changes = make([]delta.Change, 500)
 	if n := testing.AllocsPerRun(1000, func() { r.Put(Stepped(now, events, busy)) }); n > 5 {
 		t.Errorf("%v allocations a step with a round of two bundles", n)
+	}
+}
+
+func BenchmarkOutcome(b *testing.B) {
+	f, err := openflow.ParseFlow("table=82,priority=70,ct_state=+est-rel-rpl,ip,reg6=0x1,reg5=0x7,nw_src=10.0.0.7,actions=conjunction(12,1/2)")
+	if err != nil {
+		b.Fatal(err)
+	}
+	e, err := f.Entry()
+	if err != nil {
+		b.Fatal(err)
+	}
+	changes := make([]delta.Change, 4500)
+	for i := range changes {
+		changes[i] = delta.Change{Owner: world.PortObject("0d3bb8b5-6e0c-4e9f-9d7e-1c0a5a3f0d11"), Key: e.Key(), Entry: e}
+	}
+	out := effect.Effects{Do: []effect.Effect{effect.Apply{Round: &dataplane.Round{Bundles: []dataplane.Bundle{{Changes: changes}}}}}}
+	for format := 1; format <= Format; format++ {
+		b.Run(fmt.Sprintf("format %d", format), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				(&line{}).outcome(format, time.Time{}, out)
+			}
+		})
 	}
 }
 
@@ -351,7 +409,9 @@ func TestMaskedSums(t *testing.T) {
 	m := Masking{Clean: func(b []byte) []byte { return bytes.ReplaceAll(b, []byte("hunter2"), []byte("***")) }, Secret: func(string) bool { return false }, Hidden: "***"}
 	step := func(in, out string) string {
 		l := line{At: 7, Events: []document{{Kind: in}}}
-		l.outcome(out)
+		if l.Out = out[:min(len(out), maxOut)]; out != "" {
+			l.Sum = sum([]byte(out))
+		}
 		text, err := marshal(l)
 		if err != nil {
 			t.Fatal(err)
@@ -371,14 +431,14 @@ func TestMaskedSums(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if l := lines[0]; l.Cut || l.Out != "dial ***\n" || l.Sum != sum(l.Out) || l.At != 7 || l.Events[0].Kind != "***" {
+	if l := lines[0]; l.Cut || l.Out != "dial ***\n" || l.Sum != sum([]byte(l.Out)) || l.At != 7 || l.Events[0].Kind != "***" {
 		t.Errorf("%+v", l)
 	}
-	if lines[1].Sum != "" || lines[2].Cut || lines[2].Out != "dial x\n" || lines[2].Sum != sum("dial x\n") {
+	if lines[1].Sum != "" || lines[2].Cut || lines[2].Out != "dial x\n" || lines[2].Sum != sum([]byte("dial x\n")) {
 		t.Errorf("%+v", lines)
 	}
 	l := lines[3]
-	if !l.Cut || l.Sum != sum(l.Out) || l.Out != strings.Repeat("dial ***\n", maxOut/len("dial hunter2\n")) || l.At != 7 || len(l.Events) != 1 {
+	if !l.Cut || l.Sum != sum([]byte(l.Out)) || l.Out != strings.Repeat("dial ***\n", maxOut/len("dial hunter2\n")) || l.At != 7 || len(l.Events) != 1 {
 		t.Errorf("%+v", l)
 	}
 	// Without a secret the copy is the tape.

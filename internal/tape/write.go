@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"time"
 
@@ -20,8 +21,8 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/world"
 )
 
-// Format is the number of the format that [Writer] writes.
-const Format = 1
+// Format is the number of the format that [Writer] writes. A checksum of format 1 is of a text with all flows in words: see [effect.Effects.Text].
+const Format = 2
 
 // formatName is that of the header's first field, by which a tape is known.
 const formatName = "patchbay_tape"
@@ -101,16 +102,20 @@ type line struct {
 // maxOut is how much of the effects' text is kept, in bytes: a difference shows in it, and thousands of flows need not.
 const maxOut = 4096
 
-// outcome sets what was decided.
-func (l *line) outcome(text string) {
-	if l.Out, l.Sum, l.Cut = "", "", false; text == "" {
-		return
+// outcome sets what was decided, as a format has it.
+func (l *line) outcome(format int, now time.Time, out effect.Effects) {
+	words := maxOut
+	if format == 1 {
+		words = math.MaxInt
 	}
-	l.Out, l.Sum = text[:min(len(text), maxOut)], sum(text)
+	text := since(now, out).Text(words)
+	if l.Out, l.Sum, l.Cut = string(text[:min(len(text), maxOut)]), "", false; len(text) > 0 {
+		l.Sum = sum(text)
+	}
 }
 
-func sum(text string) string {
-	s := sha256.Sum256([]byte(text))
+func sum(text []byte) string {
+	s := sha256.Sum256(text)
 	return hex.EncodeToString(s[:8])
 }
 
@@ -149,8 +154,8 @@ func Stepped(now time.Time, events []effect.Event, out effect.Effects) Input {
 	return Input{now: now, events: events, step: true, effects: out}
 }
 
-// textOf prints effects. Times are those since the step: the time of day jumps when somebody sets the clock.
-func textOf(now time.Time, out effect.Effects) string {
+// since returns effects with times since the step: the time of day jumps when somebody sets the clock.
+func since(now time.Time, out effect.Effects) effect.Effects {
 	zero := time.Unix(0, 0)
 	if !out.Wake.IsZero() {
 		out.Wake = zero.Add(out.Wake.Sub(now))
@@ -162,7 +167,7 @@ func textOf(now time.Time, out effect.Effects) string {
 			out.Do[i] = s
 		}
 	}
-	return out.String()
+	return out
 }
 
 // Writer writes lines.
@@ -195,7 +200,7 @@ func (w *Writer) Write(in Input) error {
 		l.Events = append(l.Events, d)
 	}
 	if in.step {
-		l.outcome(textOf(in.now, in.effects))
+		l.outcome(Format, in.now, in.effects)
 	}
 	return w.put(l)
 }
