@@ -6,6 +6,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -22,8 +23,8 @@ import (
 )
 
 // TestDHCP has real clients ask a DHCP agent's dnsmasq and the extension dhcp for the same port, and compares what they got, option for option. A client that
-// is bound to dnsmasq renews at the extension. A sub-port of a trunk and a VM behind a Linux bridge ask, too; and at last one asks with broker and
-// server away, after a restart of switch and agent.
+// is bound to dnsmasq renews at the extension. A sub-port of a trunk and a VM behind a Linux bridge ask, too; and at last one asks with broker,
+// server and database away, after a restart of switch and agent.
 func TestDHCP(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
@@ -43,7 +44,7 @@ func TestDHCP(t *testing.T) {
 	x.run(t, "patchbay port says who answers", "1", x.explained)
 	x.run(t, "a sub-port of a trunk gets its address", "1", x.subPort)
 	x.run(t, "a VM of a host without the extension gets its from dnsmasq", "1", x.elsewhere)
-	x.run(t, "with broker and server away, after a restart of switch and agent", "1", x.alone)
+	x.run(t, "with broker, server and database away, after a restart of switch and agent", "1", x.alone)
 	x.run(t, "a VM behind a Linux bridge, with iptables_hybrid", "1", x.hybrid)
 }
 
@@ -395,42 +396,41 @@ func (x *leased) elsewhere(t *testing.T) {
 
 // alone has the VM ask while nobody answers the agent, after a restart of switch and agent.
 func (x *leased) alone(t *testing.T) {
+	x.rebooted(t, func() {
+		began := time.Now()
+		var err error
+		var got map[string]string
+		if !x.eventually(time.Minute, func() bool { got, err = x.udhcpc(t, x.vm.VM, "eth0"); return err == nil }) {
+			t.Fatal(err)
+		}
+		t.Logf("%s of %s %.1f s after the agent was started", got["ip"], got["serverid"], time.Since(began).Seconds())
+		if got["ip"] != "10.21.0.50" || got["dns"] != "192.0.2.54 192.0.2.53" {
+			t.Errorf("got %v", got)
+		}
+		if _, err := x.dhclient(t, x.vm.VM, "-6"); err != nil {
+			t.Errorf("no IPv6 lease: %v", err)
+		}
+	}, filtering, answering)
+}
+
+// rebooted starts switch and agent again while broker, server and database are away, and calls asks before they are back.
+func (x *leased) rebooted(t *testing.T, asks func(), options ...string) {
+	t.Helper()
 	h := x.l.Host(1)
 	x.stopBroker(t)
-	if err := x.l.StopServer(x.ctx); err != nil {
+	if err := errors.Join(x.l.StopServer(x.ctx), x.l.KillDatabase()); err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
 		x.startBroker(t)
-		if err := x.l.StartServer(x.ctx); err != nil {
+		if err := errors.Join(x.l.StartDatabase(x.ctx), x.l.StartServer(x.ctx)); err != nil {
 			t.Fatal(err)
 		}
 	}()
-	if err := h.KillAgent(); err != nil {
+	if err := errors.Join(h.KillAgent(), h.Switch().StopVswitchd(x.ctx), h.Switch().StartVswitchd(x.ctx), h.LaunchAgent(x.ctx, lab.Patchbay, options...)); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.Switch().StopVswitchd(x.ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := h.Switch().StartVswitchd(x.ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := h.LaunchAgent(x.ctx, lab.Patchbay, filtering, answering); err != nil {
-		t.Fatal(err)
-	}
-	began := time.Now()
-	var err error
-	var got map[string]string
-	if !x.eventually(time.Minute, func() bool { got, err = x.udhcpc(t, x.vm.VM, "eth0"); return err == nil }) {
-		t.Fatal(err)
-	}
-	t.Logf("%s of %s %.1f s after the agent was started", got["ip"], got["serverid"], time.Since(began).Seconds())
-	if got["ip"] != "10.21.0.50" || got["dns"] != "192.0.2.54 192.0.2.53" {
-		t.Errorf("got %v", got)
-	}
-	if _, err := x.dhclient(t, x.vm.VM, "-6"); err != nil {
-		t.Errorf("no IPv6 lease: %v", err)
-	}
+	asks()
 }
 
 // hybrid has a VM behind a Linux bridge ask.

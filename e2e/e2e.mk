@@ -80,11 +80,11 @@ e2e-hostile: build ## a VM that sends FRAMES=20000 generated frames of every kin
 	FRAMES=$(or $(FRAMES),20000) SEED=$(SEED) $(GO) test -count 1 -timeout 30m -tags e2e -v -run TestHostile $(TESTFLAGS) ./e2e/
 
 .PHONY: e2e-dhcp
-e2e-dhcp: build ## DHCP answered on the host: real clients at a DHCP agent's dnsmasq and at the extension, option for option; renewal over the change, trunk, iptables_hybrid, broker and server away (root)
+e2e-dhcp: build ## DHCP answered on the host: real clients at a DHCP agent's dnsmasq and at the extension, option for option; renewal over the change, trunk, iptables_hybrid, broker, server and database away (root)
 	$(GO) test -count 1 -timeout 12m -tags e2e -v -run TestDHCP $(TESTFLAGS) ./e2e/
 
 .PHONY: e2e-services-handover
-e2e-services-handover: build ## a host whose Python agent answers DHCP, metadata and DNS given to Patchbay and back, twice: a lease that lasts, the same answers, nothing of the other agent left (root; RELEASE=29, which is the first with dns_forwarder)
+e2e-services-handover: build ## a host whose Python agent answers DHCP, metadata and DNS given to Patchbay and back, twice: a lease that lasts, the same answers, with broker, server and database away, too, nothing of the other agent left (root; RELEASE=29, which is the first with dns_forwarder)
 	PATCHBAY_LAB_RELEASE=$(or $(RELEASE),29) $(GO) test -count 1 -timeout 30m -tags e2e -v -run TestServicesHandover $(TESTFLAGS) ./e2e/
 
 .PHONY: e2e-guests-hostile

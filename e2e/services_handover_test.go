@@ -39,7 +39,8 @@ const (
 
 // TestServicesHandover has the Python agent of a release answer DHCP, metadata and DNS with its extensions, hands the host to Patchbay and back, twice. A VM with a
 // short lease keeps its address throughout: nothing but its client changes it. After each hand-over new leases, metadata and DNS have the same answers, the addresses
-// that metadata_path gave are what they were, and no program and no flow of the other agent is left.
+// that metadata_path gave are what they were, and no program and no flow of the other agent is left. Patchbay gives these answers from its snapshot as well, with broker, server
+// and database away, after a restart of switch and agent.
 func TestServicesHandover(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
@@ -56,6 +57,9 @@ func TestServicesHandover(t *testing.T) {
 		for _, kind := range []lab.AgentKind{lab.Patchbay, lab.Python} {
 			x.run(t, "handed to "+string(kind), "1", func(t *testing.T) { x.hand(t, kind) })
 			x.run(t, "the VM renews its lease at "+string(kind), "1", func(t *testing.T) { x.renewed(t, kind) })
+			if kind == lab.Patchbay {
+				x.run(t, "the same answers with broker, server and database away, after a restart of switch and agent", "1", x.alone)
+			}
 		}
 	}
 	x.run(t, "the VM kept its address", "1", x.kept)
@@ -327,6 +331,17 @@ func (x *services) hand(t *testing.T, kind lab.AgentKind) {
 	}
 	got := x.answers(t, kind)
 	t.Logf("all is answered again %.1f s after the start", time.Since(began).Seconds())
+	x.same(t, kind, got)
+	if list := x.haproxies(t); kind == lab.Patchbay && len(list) > 0 {
+		t.Errorf("haproxy still runs: %v", list)
+	}
+	x.flows(t, kind)
+	t.Logf("its flows are alone %.1f s after the start", time.Since(began).Seconds())
+}
+
+// same compares answers with the first ones, and the addresses that metadata_path gave with those it gave first.
+func (x *services) same(t *testing.T, kind lab.AgentKind, got map[string]string) {
+	t.Helper()
 	for _, k := range slices.Sorted(maps.Keys(x.first)) {
 		if why, known := servedOtherwise[k]; x.first[k] != got[k] && (!known || kind == lab.Python) {
 			t.Errorf("%s: the Python agent answered %q first, and now %s %q", k, x.first[k], kind, got[k])
@@ -337,11 +352,16 @@ func (x *services) hand(t *testing.T, kind lab.AgentKind) {
 	if now := x.given(t); now != x.provider {
 		t.Errorf("the VM's addresses for metadata are %s, and were %s", now, x.provider)
 	}
-	if list := x.haproxies(t); kind == lab.Patchbay && len(list) > 0 {
-		t.Errorf("haproxy still runs: %v", list)
-	}
-	x.flows(t, kind)
-	t.Logf("its flows are alone %.1f s after the start", time.Since(began).Seconds())
+}
+
+// alone asks for everything while nobody answers the agent, after a restart of switch and agent.
+func (x *services) alone(t *testing.T) {
+	x.rebooted(t, func() {
+		began := time.Now()
+		got := x.answers(t, lab.Patchbay)
+		t.Logf("all is answered again %.1f s after the start", time.Since(began).Seconds())
+		x.same(t, lab.Patchbay, got)
+	}, x.options...)
 }
 
 // servedOtherwise is what Patchbay answers otherwise, with the reason.

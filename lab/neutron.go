@@ -141,15 +141,18 @@ func (p Port) body(host string) body {
 
 // CreatePort creates a port bound to a host; nil leaves it unbound.
 func (l *Lab) CreatePort(ctx context.Context, h *Host, p Port) (*ports.Port, error) {
-	host := ""
-	if h != nil {
-		host = h.name
-	}
-	created, err := ports.Create(ctx, l.api, p.body(host)).Extract()
+	created, err := ports.Create(ctx, l.api, p.body(nameOf(h))).Extract()
 	if err != nil {
 		return nil, fmt.Errorf("creating a port: %w", err)
 	}
 	return created, nil
+}
+
+func nameOf(h *Host) string {
+	if h == nil {
+		return ""
+	}
+	return h.name
 }
 
 // CreatePorts creates many ports of the same kind in few requests.
@@ -158,7 +161,7 @@ func (l *Lab) CreatePorts(ctx context.Context, h *Host, p Port, count int) ([]po
 	for len(all) < count {
 		list := make([]body, min(bulkSize, count-len(all)))
 		for i := range list {
-			list[i] = p.body(h.name)
+			list[i] = p.body(nameOf(h))
 		}
 		var answer struct {
 			Ports []ports.Port `json:"ports"`
