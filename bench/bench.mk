@@ -32,6 +32,10 @@ bench-workers: build ## 100 ports at once on servers with 1, 2 and 4 rpc_workers
 	@d=$$(mktemp -d) && trap 'rm -rf $$d' EXIT && git archive $(BEFORE) | tar -x -C $$d && (cd $$d && $(GO) build -trimpath -ldflags '-s -w' -o $$d/patchbay ./cmd/patchbay) && \
 		PATCHBAY_BENCH_BEFORE=$$d/patchbay $(GO) test -count 1 -timeout 60m -tags bench -run TestWorkers $(TESTFLAGS) -v ./bench/
 
+.PHONY: bench-crowd
+bench-crowd: build ## all ports of many hosts at once on neutron-server, by agents over switches in memory and by bare calls with one report at a time; then 200 random storms: forwarding entries (root; PATCHBAY_CROWD_AGENTS=500, PATCHBAY_CROWD_PORTS=2, PATCHBAY_CROWD_STORMS=200)
+	@$(GO) test -count 1 -timeout 60m -tags bench -run TestCrowd $(TESTFLAGS) -v ./bench/
+
 .PHONY: e2e-dhcp-storm
 e2e-dhcp-storm: build ## 1,000 guests of one host ask for their address at once, a DHCP agent's dnsmasq and then Patchbay: answered, times, CPU, as one table (root; PATCHBAY_STORM_GUESTS=1000; PATCHBAY_LAB_SERVER=sim for Patchbay alone)
 	@$(GO) test -count 1 -timeout 60m -tags bench -run TestDHCPStorm $(TESTFLAGS) -v ./bench/

@@ -102,7 +102,7 @@ func Start(ctx context.Context, l *lab.Lab, h *lab.Host, batches Batches) (*Floo
 	if kind, pid := h.Agent(); pid != 0 {
 		return nil, fmt.Errorf("the %s agent runs on %s; stop it first", kind, h.Name())
 	}
-	client, err := open(l, h.Name())
+	client, err := Open(l, h.Name())
 	if err != nil {
 		return nil, err
 	}
@@ -120,8 +120,8 @@ func Start(ctx context.Context, l *lab.Lab, h *lab.Host, batches Batches) (*Floo
 	return f, nil
 }
 
-// open makes a client of the lab's broker.
-func open(l *lab.Lab, host string) (*messaging.Client, error) {
+// Open makes a client of the lab's broker.
+func Open(l *lab.Lab, host string) (*messaging.Client, error) {
 	url, err := messaging.ParseURL(l.TransportURL())
 	if err != nil {
 		return nil, fmt.Errorf("reading the lab's transport_url: %w", err)

@@ -31,7 +31,7 @@ type seen struct {
 
 // NewWatch starts listening.
 func NewWatch(ctx context.Context, l *lab.Lab) (*Watch, error) {
-	client, err := open(l, "lab-watch")
+	client, err := Open(l, "lab-watch")
 	if err != nil {
 		return nil, err
 	}

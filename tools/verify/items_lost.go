@@ -189,21 +189,20 @@ func speed() []item {
 	return []item{
 		fleet("fleet-1000", "N=1000 RATE=5", "1,000 agents, 5 messages a second to all", "1 s", "<= 1000"),
 		fleet("fleet-10000", "N=10000 RATE=0.33 FLEETFLAGS='--for 3m --settle 10m'", "10,000 agents, a message to all in 3 s", "3 s", "<= 3000"),
-		storm("broker", "", "the broker killed -9 and started under 1,000 agents"),
-		storm("restart", "", "1,000 agents restarted within a minute"),
-		storm("server", "--away 5m", "the server away for five minutes with changes, 1,000 agents"),
-		storm("group", "", "a group with a port on each of 1,000 hosts changed 100 times"),
-		storm("boots", "--boots 5m", "boots at the highest rate for five minutes, then at twice that for one, 1,000 agents"),
+		storm("broker", "N=1000", "--settle 10m", "the broker killed -9 and started under 1,000 agents", ""),
+		storm("restart", "N=1000", "--settle 10m", "1,000 agents restarted within a minute", ""),
+		storm("server", "N=1000", "--settle 10m --away 5m", "the server away for five minutes with changes, 1,000 agents", ""),
+		storm("group", "N=1000", "--settle 10m", "a group with a port on each of 1,000 hosts changed 100 times", ""),
+		storm("boots", "N=1000", "--settle 10m --boots 5m", "boots at the highest rate for five minutes, then at twice that for one, 1,000 agents", ""),
+		storm("broker-10000", "N=10000 RATE=0.33", "--for 20s --settle 15m", "the broker killed -9 and started under 10,000 agents", "<= 90 s"),
 		bench("bench-wiring-sim", "PATCHBAY_BENCH_SERVER=sim PATCHBAY_BENCH_RUNS=1 make --no-print-directory bench-wiring", "the floor itself takes longer than the target where many ports come at once", []claim{
-			{text: "one port, plug → ACTIVE, simulated server", wanted: "1.5 × floor", show: "{one}, {one-ratio} (Python {one-python}); targets of the table: {met} met, {missed} missed"},
-			{text: "100 ports at once, agent CPU", wanted: "1/40 of Python", show: "{cpu}, {cpu-ratio} (Python {cpu-python})"},
+			{text: "one port, plug → ACTIVE, simulated server; agent CPU for 100 ports at once", wanted: "1.5 × floor; 1/40 of Python", show: "{one}, {one-ratio} (Python {one-python}); {cpu}, {cpu-ratio} (Python {cpu-python}); targets of the table: {met} met, {missed} missed"},
 		},
 			cell("one", "one port, plug → ACTIVE", 3, ""), cell("one-ratio", "one port, plug → ACTIVE", 4, ""), cell("one-python", "one port, plug → ACTIVE", 1, ""),
 			cell("cpu", "100 ports at once, agent CPU", 3, ""), cell("cpu-ratio", "100 ports at once, agent CPU", 4, ""), cell("cpu-python", "100 ports at once, agent CPU", 1, ""),
 			figure{name: "met", pattern: `\| yes +\|$`, take: count, want: ">= 1"}, figure{name: "missed", pattern: `\| no +\|$`, take: count, want: "= 0"}),
 		bench("bench-wiring", "PATCHBAY_BENCH_RUNS=1 make --no-print-directory bench-wiring TESTFLAGS='-run \"TestWiring/(same|push|plug)\"'", "neutron-server answers the questions about the next ports on the same cores", []claim{
-			{text: "one port, plug → ACTIVE, neutron-server", wanted: "1.5 × floor", show: "{one}, {one-ratio} (Python {one-python}); targets of the table: {met} met, {missed} missed"},
-			{text: "100 ports at once, all ACTIVE", wanted: "1.3 × floor", show: "{all}, {all-ratio} (Python {all-python})"},
+			{text: "plug → ACTIVE, neutron-server: one port; all of 100 at once", wanted: "1.5 × floor; 1.3 × floor", show: "{one}, {one-ratio} (Python {one-python}); {all}, {all-ratio} (Python {all-python}); targets of the table: {met} met, {missed} missed"},
 		},
 			cell("one", "one port, plug → ACTIVE", 3, ""), cell("one-ratio", "one port, plug → ACTIVE", 4, ""), cell("one-python", "one port, plug → ACTIVE", 1, ""),
 			cell("all", "100 ports at once, all ACTIVE", 3, ""), cell("all-ratio", "100 ports at once, all ACTIVE", 4, ""), cell("all-python", "100 ports at once, all ACTIVE", 1, ""),
@@ -212,6 +211,12 @@ func speed() []item {
 			{text: "100 ports at once, all ACTIVE, neutron-server with rpc_workers = 4 (2, 1); first ACTIVE", wanted: "2.5 × as fast as Python and as 90d824e; 2 × one port alone", show: "{all} ({all-2}, {all-1}): {python} × Python, {before} × 90d824e; {first} × one port"},
 		},
 			workersCell("all", 4, 4, ""), workersCell("all-2", 2, 4, ""), workersCell("all-1", 1, 4, ""), workersCell("python", 4, 5, ">= 2.5"), workersCell("before", 4, 6, ">= 2.5"), workersCell("first", 4, 3, "<= 2")),
+		bench("bench-crowd", "make --no-print-directory bench-crowd", "neutron-server, its database, the broker and all agents with their switches share two cores", []claim{
+			{text: "all ports of many hosts at once on neutron-server, beside one report of a host at a time by bare calls; then ports of ten hosts come and go at random: forwarding entries", wanted: "1.1 ×, 0 calls failed; 0 wrong", show: "{agents} hosts, {ports} ports after {all} s, {ratio} ×, the first after {first} s, {failed} calls failed; {wrong} of {storms} storms ended with wrong ones"},
+		},
+			figure{name: "agents", pattern: `^crowd: (\d+) agents`, want: ">= 100"}, figure{name: "ports", pattern: `^crowd: \d+ agents, (\d+) ports`}, figure{name: "first", pattern: `first ACTIVE after ([\d.]+) s, all`},
+			figure{name: "all", pattern: `s, all after ([\d.]+) s and`}, figure{name: "ratio", pattern: `; ([\d.]+) times; \d+ calls failed`, want: "<= 1.1"}, figure{name: "failed", pattern: `times; (\d+) calls failed`, want: "= 0"},
+			figure{name: "storms", pattern: `^crowd: (\d+) storms on`, want: ">= 200"}, figure{name: "wrong", pattern: `hosts, (\d+) ended with wrong`, want: "= 0"}),
 		bench("bench-groups", "PATCHBAY_BENCH_MEMBERS=10,1000,10000 PATCHBAY_BENCH_AGENT=patchbay make --no-print-directory bench-groups", "", []claim{
 			{text: "one member more in a remote group of 10,000", wanted: "2 flows", show: "{flows} flows, applied after {after}, {cpu} of CPU; with 10 members after {small}"},
 		},
@@ -250,17 +255,22 @@ func workersCell(name string, workers, column int, want string) figure {
 }
 
 // storm is a run of `lab fleet` with one storm.
-func storm(name, flags, text string) item {
+func storm(name, agents, flags, text, after string) item {
+	kind, _, _ := strings.Cut(name, "-")
+	wanted := "0, nothing"
+	if after != "" {
+		wanted += ", " + after
+	}
 	return item{
-		name: "storm-" + name, section: "Speed", command: "make --no-print-directory fleet N=1000 STORM=" + name + " FLEETFLAGS='--settle 10m " + flags + "'",
+		name: "storm-" + name, section: "Speed", command: "make --no-print-directory fleet " + agents + " STORM=" + kind + " FLEETFLAGS='" + flags + "'",
 		paths: []string{"product", "cloud"}, servers: true, short: "broker, server and all agents with their switches share the machine's cores",
 		claims: []claim{
-			{text: text + ": wrong flows in the end, what has grown", wanted: "0, nothing", show: "{wrong} of {flows}, {grown}; all in sync {after} after its end; {each} calls an agent, at most {most} in a second"},
+			{text: text + ": wrong flows in the end, what has grown", wanted: wanted, show: "{wrong} of {flows}, {grown}; all in sync {after} after its end; {each} calls an agent, at most {most} in a second"},
 		},
 		figures: []figure{
 			{name: "wrong", pattern: `: (\d+) wrong flows on`, want: "= 0"},
 			{name: "flows", pattern: `^flows +(\d+) on`, want: ">= 1"},
-			{name: "after", pattern: `^storm: .* ([\d.]+ s) after its end`},
+			{name: "after", pattern: `^storm: .* ([\d.]+ s) after its end`, want: after},
 			{name: "each", pattern: `^  calls .* ([\d.]+) an agent`},
 			{name: "most", pattern: `^  calls .* at most (\d+) in a second`},
 			{name: "grown", pattern: `^  grown +(.*?) *$`},
