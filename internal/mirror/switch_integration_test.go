@@ -219,6 +219,7 @@ func (b *bench) copied(what string, w *watch, want ...string) {
 // TestRealPackets: packets of VM 1 are copied to VM 3, in each direction, and go the same way as without; what the security group drops is dropped.
 func TestRealPackets(t *testing.T) {
 	b := newBench(t)
+	b.Vsctl("set", "Open_vSwitch", ".", "other_config:stats-update-interval=3600000") // it makes a new version of a mirror's row
 	b.Cast(neutron.TopicTap, "create_tap_service", map[string]any{"host": "hv1", "tap_service": map[string]any{"tap_service": map[string]any{"id": service, "status": "DOWN"}, "port": bound("3")}})
 	b.wait(service, "ACTIVE")
 	before := b.watch("3")
