@@ -75,6 +75,24 @@ func (x *leased) prepare(t *testing.T) {
 	if err := x.l.WaitActive(x.ctx, x.vm.PortID); err != nil {
 		t.Fatal(err)
 	}
+	// A port is ACTIVE as soon as dnsmasq knows one of its addresses, and the DHCP agent starts dnsmasq anew for each subnet.
+	if !x.eventually(wired, func() bool { return x.serves("fd00:21::,static") && x.serves("[fd00:21::50]") }) {
+		t.Fatal("dnsmasq does not know the IPv6 address of the VM")
+	}
+}
+
+// serves returns whether dnsmasq runs, and something stands among its arguments or in its list of hosts.
+func (x *leased) serves(what string) bool {
+	pid, err := os.ReadFile(x.l.Host(2).DHCPFile(x.net.ID, "pid"))
+	if err != nil {
+		return false
+	}
+	args, err := os.ReadFile(filepath.Join("/proc", strings.TrimSpace(string(pid)), "cmdline"))
+	if err != nil {
+		return false
+	}
+	hosts, _ := os.ReadFile(x.l.Host(2).DHCPFile(x.net.ID, "host"))
+	return strings.Contains(string(args)+string(hosts), what)
 }
 
 // leases makes the network.
@@ -212,7 +230,7 @@ func (x *leased) dhclient(t *testing.T, v *lab.VM, args ...string) (map[string]s
 	defer cancel()
 	cmd := v.Command(ctx, "dhclient", append(args, "-1", "-d", "-sf", "/bin/true", "-lf", file, "-pf", filepath.Join(dir, "pid"), "eth0")...)
 	var out strings.Builder
-	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &out, time.Second
+	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -278,7 +296,6 @@ func (x *leased) renews(t *testing.T) {
 	x.bare(t, x.vm.VM, "eth0")
 	path, env := script(t)
 	cmd := x.vm.Command(x.ctx, "udhcpc", udhcpcArgs(path, "eth0")...)
-	cmd.WaitDelay = time.Second
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Start(); err != nil {

@@ -276,7 +276,7 @@ func (x *services) bind(t *testing.T) {
 	var path string
 	path, x.env = script(x.whole)
 	x.client = x.vm.Command(x.ctx, "udhcpc", udhcpcArgs(path, "eth0")...)
-	x.client.Stdout, x.client.Stderr, x.client.WaitDelay = &x.said, &x.said, time.Second
+	x.client.Stdout, x.client.Stderr = &x.said, &x.said
 	if err := x.client.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -117,5 +117,10 @@ func (h *Host) serviceAlive(ctx context.Context, agentType string, since time.Ti
 // do on a real host.
 func (h *Host) StopDHCP(ctx context.Context) error { return h.dhcp().Stop(ctx, h.lab.grace()) }
 
+// DHCPFile is a file that the DHCP agent writes about a network for dnsmasq, such as pid or host.
+func (h *Host) DHCPFile(network, name string) string {
+	return filepath.Join(h.dhcpDir(), "state", "dhcp", network, name)
+}
+
 // DHCPLog is the log file of the DHCP agent.
 func (h *Host) DHCPLog() string { return h.dhcp().LogFile() }

@@ -273,9 +273,11 @@ func (l *Lab) deletePort(ctx context.Context, id string) error {
 	return nil
 }
 
-// Command returns a command that runs inside the VM.
+// Command returns a command that runs inside the VM. What it leaves behind, such as a client that went into the background, is not waited for.
 func (vm *VM) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
-	return exec.CommandContext(ctx, "ip", append([]string{"netns", "exec", vm.Netns, name}, args...)...)
+	cmd := exec.CommandContext(ctx, "ip", append([]string{"netns", "exec", vm.Netns, name}, args...)...)
+	cmd.WaitDelay = time.Second
+	return cmd
 }
 
 // Ping sends one packet and waits a second for the answer.
