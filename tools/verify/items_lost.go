@@ -211,7 +211,7 @@ func speed() []item {
 			{text: "100 ports at once, all ACTIVE, neutron-server with rpc_workers = 4 (2, 1); first ACTIVE", wanted: "2.5 × as fast as Python and as 90d824e; 2 × one port alone", show: "{all} ({all-2}, {all-1}): {python} × Python, {before} × 90d824e; {first} × one port"},
 		},
 			workersCell("all", 4, 4, ""), workersCell("all-2", 2, 4, ""), workersCell("all-1", 1, 4, ""), workersCell("python", 4, 5, ">= 2.5"), workersCell("before", 4, 6, ">= 2.5"), workersCell("first", 4, 3, "<= 2")),
-		bench("bench-crowd", "PATCHBAY_CROWD_AGENTS=300 make --no-print-directory bench-crowd", "neutron-server, its database, the broker and all agents with their switches share two cores", []claim{
+		bench("bench-crowd", "PATCHBAY_CROWD_AGENTS=100 make --no-print-directory bench-crowd", "neutron-server, its database, the broker and all agents with their switches share two cores", []claim{
 			{text: "all ports of many hosts at once on neutron-server, beside one report of a host at a time by bare calls; then ports of ten hosts come and go at random: forwarding entries", wanted: "1.1 ×, 0 calls failed; 0 wrong", show: "{agents} hosts, {ports} ports after {all} s, {ratio} ×, the first after {first} s, {failed} calls failed; {wrong} of {storms} storms ended with wrong ones"},
 		},
 			figure{name: "agents", pattern: `^crowd: (\d+) agents`, want: ">= 100"}, figure{name: "ports", pattern: `^crowd: \d+ agents, (\d+) ports`}, figure{name: "first", pattern: `first ACTIVE after ([\d.]+) s, all`},
