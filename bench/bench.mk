@@ -33,7 +33,7 @@ bench-workers: build ## 100 ports at once on servers with 1, 2 and 4 rpc_workers
 		PATCHBAY_BENCH_BEFORE=$$d/patchbay $(GO) test -count 1 -timeout 60m -tags bench -run TestWorkers $(TESTFLAGS) -v ./bench/
 
 .PHONY: bench-crowd
-bench-crowd: build ## all ports of many hosts at once on neutron-server, by agents over switches in memory and by bare calls with one report at a time; then 200 random storms: forwarding entries (root; PATCHBAY_CROWD_AGENTS=500, PATCHBAY_CROWD_PORTS=2, PATCHBAY_CROWD_STORMS=200)
+bench-crowd: build ## all ports of many hosts at once on neutron-server, by agents over switches in memory and by bare calls with one report at a time; then 200 random storms: forwarding entries (root; PATCHBAY_CROWD_AGENTS=100, PATCHBAY_CROWD_PORTS=2, PATCHBAY_CROWD_STORMS=200)
 	@$(GO) test -count 1 -timeout 60m -tags bench -run TestCrowd $(TESTFLAGS) -v ./bench/
 
 .PHONY: e2e-dhcp-storm

@@ -30,13 +30,13 @@ const (
 	crowdReport = 20
 )
 
-// TestCrowd has the agents of many hosts, each over a switch in memory, wire all their ports at once on neutron-server with two workers: PATCHBAY_CROWD_AGENTS (500) with
+// TestCrowd has the agents of many hosts, each over a switch in memory, wire all their ports at once on neutron-server with two workers: PATCHBAY_CROWD_AGENTS (100) with
 // PATCHBAY_CROWD_PORTS (2). In between bare calls do the same: each host asks about its ports, and reports them, one report at a time. Then ports of one network come and
 // go at random, PATCHBAY_CROWD_STORMS times (200), and after each time every host must reach the ports of the others, and no more. `make bench-crowd` runs it.
 func TestCrowd(t *testing.T) {
 	t.Setenv(lab.EnvWorkers, "2")
 	began, load := time.Now(), loadAverage()
-	c := newCrowd(t, number("PATCHBAY_CROWD_AGENTS", 500), number("PATCHBAY_CROWD_PORTS", 2))
+	c := newCrowd(t, number("PATCHBAY_CROWD_AGENTS", 100), number("PATCHBAY_CROWD_PORTS", 2))
 	t.Logf("%d agents with %d ports are ready after %s", len(c.hosts), len(c.all), time.Since(began).Round(time.Second))
 	asked := c.crowd.Failed() // by which the agents found out the server's release
 	var agents []time.Duration
