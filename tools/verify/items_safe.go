@@ -18,8 +18,7 @@ func groups() []item {
 		},
 		live("e2e-groups", section, "make --no-print-directory e2e-groups", "e2e", []claim{
 			{text: "every rule kind, allowed and refused, both IP versions, one host and two, new, established, related, revoked; forged senders", wanted: "0 failed", show: "{cells} cells, {bad} failed"},
-			{text: "a removed rule ends a connection", wanted: "1,000 ms at most", show: "last byte after {last} ms at most"},
-			{text: "nothing leaves before its filters are there: plugged, replugged, agent dead, server stopped", wanted: "0 frames", show: "{leaked} of the forbidden arrived"},
+			{text: "a removed rule ends a connection; nothing leaves before its filters are there: plugged, replugged, agent dead, server stopped", wanted: "1,000 ms at most; 0 frames", show: "last byte after {last} ms at most; {leaked} of the forbidden arrived"},
 		},
 			groupFigures()...),
 		live("e2e-groups-hybrid", section, "make --no-print-directory e2e-groups-hybrid", "e2e", []claim{
