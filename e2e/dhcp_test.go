@@ -75,7 +75,7 @@ func (x *leased) prepare(t *testing.T) {
 	if err := x.l.WaitActive(x.ctx, x.vm.PortID); err != nil {
 		t.Fatal(err)
 	}
-	// A port is ACTIVE as soon as dnsmasq knows one of its addresses, and the DHCP agent starts dnsmasq anew for each subnet.
+	// The DHCP agent starts dnsmasq anew for each subnet, and the clients ask for addresses of all of them.
 	if !x.eventually(wired, func() bool { return x.serves("fd00:21::,static") && x.serves("[fd00:21::50]") }) {
 		t.Fatal("dnsmasq does not know the IPv6 address of the VM")
 	}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package fleet runs many agents in one process, beside a real RabbitMQ and the simulated neutron-server of release 29: the agent's own code with its own
-// broker client, each over an Open vSwitch in memory.
+// broker client, each over an Open vSwitch in memory. [Crowd] is such agents beside a real neutron-server.
 //
 //	f, err := fleet.New(ctx, fleet.Config{Agents: 1000, Seed: 1})
 //	...
