@@ -357,6 +357,7 @@ func TestSlowBroker(t *testing.T) {
 				c := b.client(t, "hv1", func(cfg *Config) {
 					cfg.URL.Hosts = append(cfg.URL.Hosts, cfg.URL.Hosts[0], cfg.URL.Hosts[0])
 					cfg.URL.Hosts[1].Name, cfg.URL.Hosts[2].Name = "b2", "b3"
+					cfg.Rand = func() float64 { return 0.9 }
 					dials := 0
 					cfg.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
 						switch dials++; dials {

@@ -127,7 +127,7 @@ func (c *Client) connect(host Host, rounds int) (*session, error) {
 		return nil, err
 	}
 	in := newIntake()
-	live := newLiveConn(raw, patient(handshakeTimeout, rounds), in)
+	live := newLiveConn(raw, patient(handshakeTimeout, rounds)+time.Second, in) // ctx ends first and so is the reason
 	stop := context.AfterFunc(ctx, func() { _ = raw.Close() })
 	defer stop()
 
