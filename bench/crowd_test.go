@@ -7,6 +7,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -38,7 +39,7 @@ func TestCrowd(t *testing.T) {
 	began, load := time.Now(), loadAverage()
 	c := newCrowd(t, number("PATCHBAY_CROWD_AGENTS", 100), number("PATCHBAY_CROWD_PORTS", 2))
 	t.Logf("%d agents with %d ports are ready after %s", len(c.hosts), len(c.all), time.Since(began).Round(time.Second))
-	asked := c.crowd.Failed() // by which the agents found out the server's release
+	before, asked := c.crowd.Calls() // by which the agents found out the server's release
 	var agents []time.Duration
 	var bare, first time.Duration
 	for _, plug := range []func(*testing.T) (first, all time.Duration){c.plugAll, c.reportAll, c.plugAll} {
@@ -50,11 +51,11 @@ func TestCrowd(t *testing.T) {
 		agents, first = append(agents, all), max(first, f)
 	}
 	failed := 0
-	for method, n := range c.crowd.Failed() {
-		if n -= asked[method]; n > 0 {
-			t.Logf("%d calls of %s failed", n, method)
-			failed += n
-		}
+	calls, unanswered := c.crowd.Calls()
+	for _, method := range slices.Sorted(maps.Keys(calls)) {
+		n := unanswered[method] - asked[method]
+		t.Logf("%d calls of %s, %d of them failed", calls[method]-before[method], method, n)
+		failed += n
 	}
 	ratio := (agents[0] + agents[1]).Seconds() / 2 / bare.Seconds()
 	fmt.Printf("crowd: %d agents, %d ports: first ACTIVE after %.1f s, all after %.1f s and %.1f s; one report at a time, bare: %.1f s; %.2f times; %d calls failed; load %s, %s\n",

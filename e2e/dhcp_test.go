@@ -76,23 +76,28 @@ func (x *leased) prepare(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The DHCP agent starts dnsmasq anew for each subnet, and the clients ask for addresses of all of them.
-	if !x.eventually(wired, func() bool { return x.serves("fd00:21::,static") && x.serves("[fd00:21::50]") }) {
+	if !x.eventually(wired, x.knows) {
 		t.Fatal("dnsmasq does not know the IPv6 address of the VM")
 	}
 }
 
-// serves returns whether dnsmasq runs, and something stands among its arguments or in its list of hosts.
-func (x *leased) serves(what string) bool {
-	pid, err := os.ReadFile(x.l.Host(2).DHCPFile(x.net.ID, "pid"))
-	if err != nil {
-		return false
-	}
-	args, err := os.ReadFile(filepath.Join("/proc", strings.TrimSpace(string(pid)), "cmdline"))
+// knows returns whether dnsmasq runs, and knows the IPv6 subnet and the address of the VM in it.
+func (x *leased) knows() bool {
+	args, err := os.ReadFile(filepath.Join("/proc", x.dnsmasq(), "cmdline"))
 	if err != nil {
 		return false
 	}
 	hosts, _ := os.ReadFile(x.l.Host(2).DHCPFile(x.net.ID, "host"))
-	return strings.Contains(string(args)+string(hosts), what)
+	return strings.Contains(string(args), "fd00:21::,static") && strings.Contains(string(hosts), "[fd00:21::50]")
+}
+
+// dnsmasq returns the pid of the dnsmasq that was started last.
+func (x *leased) dnsmasq() string {
+	pid, err := os.ReadFile(x.l.Host(2).DHCPFile(x.net.ID, "pid"))
+	if err != nil {
+		return "none"
+	}
+	return strings.TrimSpace(string(pid))
 }
 
 // leases makes the network.
@@ -138,19 +143,25 @@ func (x *leased) plugVM(t *testing.T, name string, host, last int, hybrid bool) 
 	return &vm{VM: made, net: &x.net, name: name, host: host}
 }
 
-// ask has the clients ask, and returns what each of them got.
+// ask has the clients ask one after the other, and returns what each of them got.
 func (x *leased) ask(t *testing.T, v *lab.VM, from string) map[string]map[string]string {
 	t.Helper()
-	out := map[string]map[string]string{}
-	for name, client := range map[string]func() (map[string]string, error){
+	clients := map[string]func() (map[string]string, error){
 		"udhcpc":           func() (map[string]string, error) { return x.udhcpc(t, v, "eth0") },
 		"dhclient":         func() (map[string]string, error) { return x.dhclient(t, v, "-4") },
 		"dhclient -6":      func() (map[string]string, error) { return x.dhclient(t, v, "-6", "-D", "LL") },
 		"dhcpcd":           func() (map[string]string, error) { return x.dhcpcd(t, v, "-4") },
 		"dhcpcd -6":        func() (map[string]string, error) { return x.dhcpcd(t, v, "-6") },
 		"systemd-networkd": func() (map[string]string, error) { return x.networkd(t, v) },
-	} {
-		got, err := client()
+	}
+	out := map[string]map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(clients)) {
+		pid := x.dnsmasq()
+		got, err := clients[name]()
+		if err != nil && from == "dnsmasq" && x.eventually(10*time.Second, func() bool { return x.dnsmasq() != pid && x.knows() }) {
+			t.Logf("dnsmasq crashed while %s asked, and was started again; asking once more", name)
+			got, err = clients[name]()
+		}
 		if err != nil {
 			t.Errorf("%s has no lease of the %s: %v", name, from, err)
 			continue
@@ -302,10 +313,14 @@ func (x *leased) renews(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
-	if !x.eventually(15*time.Second, func() bool { return told(env)["action"] == "bound" }) {
+	var server string
+	if !x.eventually(15*time.Second, func() bool {
+		got := told(env) // the script may still be writing
+		server = got["serverid"]
+		return got["action"] == "bound" && server != ""
+	}) {
 		t.Fatalf("not bound: %s", out.String())
 	}
-	server := told(env)["serverid"]
 	x.again(t, 1, filtering, answering)
 	x.waitAnswers(t, 1, x.vm.PortID)
 	if err := x.vm.WaitPing(x.ctx, server); err != nil { // so that its MAC is known

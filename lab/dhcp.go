@@ -43,7 +43,8 @@ func serviceConfig(host, dir, file, transportURL string, own ...string) (neutron
 		"ovs_use_veth = true",
 	}, own...)...)
 	d.setAll("ovs", "ovsdb_connection = tcp:127.0.0.1:6640", "ovs_use_veth = true")
-	d.setAll("agent", "root_helper = env", "root_helper_daemon =")
+	// Programs that an agent has started and that crash are started again by it; it looks every minute by default.
+	d.setAll("agent", "root_helper = env", "root_helper_daemon =", "check_child_processes_interval = 2")
 	d.setAll("privsep", "helper_command = env privsep-helper"+
 		" --config-file "+dir+"/neutron.conf --config-file "+dir+"/"+file)
 	return n.String(), d.String()

@@ -82,11 +82,8 @@ func (c *Crowd) InSync(ctx context.Context) (n int, why string) {
 	return n, why
 }
 
-// Failed returns how many calls of each method failed so far.
-func (c *Crowd) Failed() map[string]int {
-	_, failed := c.of.counts.methods()
-	return failed
-}
+// Calls returns how many calls of each method are over so far, and how many of them failed.
+func (c *Crowd) Calls() (all, failed map[string]int) { return c.of.counts.methods() }
 
 var toMAC = regexp.MustCompile(`dl_dst=([0-9a-f:]{17})(?:,|$)`)
 
