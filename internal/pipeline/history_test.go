@@ -356,7 +356,7 @@ func (h *history) changeStations() {
 		h.casts = append(h.casts, func() { h.w.Tunnels.FDBChange(m) })
 		return
 	}
-	messages := []func(){h.adding(network, added), func() { h.w.Tunnels.FDBRemove(&neutron.FDBRemove{Networks: networkOf(network, removed)}) }}
+	messages := []func(){h.adding(network, added), h.removing(network, removed)}
 	if rapid.Bool().Draw(h.t, "first removed") {
 		slices.Reverse(messages)
 	}
@@ -396,7 +396,23 @@ func (h *history) adding(network string, entries map[entry]bool) func() {
 		if key := (world.SegmentKey{Network: network, ID: *m.Networks[network].SegmentationID}); h.w.Segments.Get(key) != nil {
 			h.spoke[key] = true
 		}
+		h.w.Tunnels.FDBBroadcast(m)
 		h.w.Tunnels.FDBAdd(m)
+	}
+}
+
+// removing is a message that removes entries. A list that the server has read before may come after it.
+func (h *history) removing(network string, entries map[entry]bool) func() {
+	late := maps.Clone(entries)
+	if maps.DeleteFunc(late, func(e entry, _ bool) bool { return e.Flood() }); len(late) > 0 && !rapid.Bool().Draw(h.t, "a late list") {
+		late = nil
+	}
+	return func() {
+		m := networkOf(network, entries)
+		h.w.Tunnels.FDBRemove(&neutron.FDBRemove{Networks: m})
+		if len(late) > 0 && h.spoke[world.SegmentKey{Network: network, ID: *m[network].SegmentationID}] {
+			h.w.Tunnels.FDBAdd(&neutron.FDBAdd{Networks: networkOf(network, late)})
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 )
@@ -27,7 +28,13 @@ type fdb struct {
 	// stale are entries that may be out of date: from an earlier run, or from before messages were lost. They stay in
 	// force until the server has sent those of the segment again.
 	stale map[staleEntry]bool
+	// withdrawn are entries that all hosts were told to forget, and when.
+	withdrawn map[staleEntry]time.Time
 }
+
+// lateList is how long after an entry was taken back a list of all entries may come that still has it: one worker of the server reads the ports, and before
+// it has sent them another one tells all hosts that a port is gone.
+const lateList = 30 * time.Second
 
 type staleEntry struct {
 	endpoint netip.Addr
@@ -40,7 +47,7 @@ type station struct {
 }
 
 func newFDB() fdb {
-	return fdb{flood: map[netip.Addr]bool{}, at: map[neutron.MAC][]station{}, uses: map[netip.Addr]int{}, stale: map[staleEntry]bool{}}
+	return fdb{flood: map[netip.Addr]bool{}, at: map[neutron.MAC][]station{}, uses: map[netip.Addr]int{}, stale: map[staleEntry]bool{}, withdrawn: map[staleEntry]time.Time{}}
 }
 
 // entries lists all that is known, in a stable order.
@@ -62,6 +69,7 @@ func (f *fdb) entries() []staleEntry {
 // markStale says that what is known may be out of date.
 func (f *fdb) markStale() {
 	f.received = false
+	clear(f.withdrawn) // that they are back may be among what was not heard
 	for _, e := range f.entries() {
 		f.stale[e] = true
 	}
@@ -84,6 +92,7 @@ func (f *fdb) use(endpoint netip.Addr, n int) {
 
 func (f *fdb) add(endpoint netip.Addr, e neutron.FDBEntry) {
 	delete(f.stale, staleEntry{endpoint, e})
+	delete(f.withdrawn, staleEntry{endpoint, e})
 	if e.Flood() {
 		if !f.flood[endpoint] {
 			f.flood[endpoint] = true
@@ -110,6 +119,20 @@ func (f *fdb) add(endpoint netip.Addr, e neutron.FDBEntry) {
 // knows says whether a station was announced at an endpoint.
 func (f *fdb) knows(endpoint netip.Addr, mac neutron.MAC) bool {
 	return slices.ContainsFunc(f.at[mac], func(s station) bool { return s.endpoint == endpoint })
+}
+
+// withdraw notes that all hosts were told to forget an entry. An endpoint without ports may still be flooded to: the server does not always tell that it has some again.
+func (f *fdb) withdraw(endpoint netip.Addr, e neutron.FDBEntry, now time.Time) {
+	maps.DeleteFunc(f.withdrawn, func(_ staleEntry, at time.Time) bool { return now.Sub(at) > lateList })
+	if !e.Flood() {
+		f.withdrawn[staleEntry{endpoint, e}] = now
+	}
+}
+
+// late returns whether a list of all entries that has this one was read before the server took it back. When it holds again, all hosts are told.
+func (f *fdb) late(endpoint netip.Addr, e neutron.FDBEntry, now time.Time) bool {
+	at, ok := f.withdrawn[staleEntry{endpoint, e}]
+	return ok && now.Sub(at) <= lateList
 }
 
 // remove takes an entry back; a station without addresses is gone.
@@ -150,13 +173,18 @@ func (w *Tunnels) FDBBroadcast(m *neutron.FDBAdd) { w.fdbAdd(m, false) }
 func (w *Tunnels) fdbAdd(m *neutron.FDBAdd, all bool) {
 	w.eachEntry(m.Networks, func(s *Segment, endpoint netip.Addr, e neutron.FDBEntry) {
 		s.fdb.received, s.fdb.known = s.fdb.received || all, true
-		s.fdb.add(endpoint, e)
+		if !all || !s.fdb.late(endpoint, e, w.Time) {
+			s.fdb.add(endpoint, e)
+		}
 	})
 }
 
 // FDBRemove takes forwarding entries back.
 func (w *Tunnels) FDBRemove(m *neutron.FDBRemove) {
-	w.eachEntry(m.Networks, func(s *Segment, endpoint netip.Addr, e neutron.FDBEntry) { s.fdb.remove(endpoint, e) })
+	w.eachEntry(m.Networks, func(s *Segment, endpoint netip.Addr, e neutron.FDBEntry) {
+		s.fdb.remove(endpoint, e)
+		s.fdb.withdraw(endpoint, e, w.Time)
+	})
 }
 
 func (w *Tunnels) eachEntry(networks map[string]neutron.FDBNetwork, do func(*Segment, netip.Addr, neutron.FDBEntry)) {
@@ -216,6 +244,7 @@ func (w *Tunnels) FDBChange(m *neutron.FDBChange) {
 				}
 				for _, e := range change.Before {
 					s.fdb.remove(endpoint, e)
+					s.fdb.withdraw(endpoint, e, w.Time)
 					w.markEntry(s, endpoint, e)
 				}
 			}

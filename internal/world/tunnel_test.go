@@ -5,6 +5,7 @@ package world_test
 import (
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/fake"
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
@@ -60,5 +61,40 @@ func TestAMessageAboutAPortIsNotTheList(t *testing.T) {
 	}
 	if w.Tunnels.FDBBroadcast(entries); !segment().FDBReceived() {
 		t.Error("the message made the list forgotten")
+	}
+}
+
+// A list of all entries that the server has read before all hosts were told of a port that went does not bring it back. The port does when it comes up again,
+// and a list of later does.
+func TestAListOfBeforeAPortWent(t *testing.T) {
+	two := fake.TwoNetworks(true)
+	w := world.New(two.Config())
+	seven, mac := 7, neutron.MAC{0xfa, 0x16, 0x3e, 0, 0, 9}
+	began := time.Unix(1000, 0)
+	networks := map[string]neutron.FDBNetwork{"n1": {NetworkType: "vxlan", SegmentationID: &seven, Ports: map[netip.Addr][]neutron.FDBEntry{
+		netip.MustParseAddr("10.0.0.8"): {{IP: netip.IPv4Unspecified()}, {MAC: mac, IP: netip.MustParseAddr("192.168.0.9")}},
+	}}}
+	list := func() { w.Tunnels.FDBAdd(&neutron.FDBAdd{Networks: networks}) }
+	gone := func() { w.Tunnels.FDBRemove(&neutron.FDBRemove{Networks: networks}) }
+	two.Wire(w)
+	for name, tt := range map[string]struct {
+		do           func()
+		known, flood bool
+	}{
+		"late":                    {func() { list(); gone(); list() }, false, true},
+		"up again":                {func() { list(); gone(); w.Tunnels.FDBBroadcast(&neutron.FDBAdd{Networks: networks}); list() }, true, true},
+		"long after":              {func() { list(); gone(); w.Time = began.Add(31 * time.Second); list() }, true, true},
+		"messages have been lost": {func() { list(); gone(); w.Resync(); list() }, true, true},
+		"gone":                    {func() { list(); gone() }, false, false},
+	} {
+		w.Time = began
+		gone()
+		w.Resync()
+		tt.do()
+		s := w.Segments.Get(world.SegmentKey{Network: "n1", ID: 7})
+		_, known := s.Station(mac)
+		if flood := len(w.Tunnels.FloodTo(s)) == 1; known != tt.known || flood != tt.flood {
+			t.Errorf("%s: known %t, want %t; broadcasts go there %t, want %t", name, known, tt.known, flood, tt.flood)
+		}
 	}
 }
