@@ -11,6 +11,7 @@ type Breaker struct {
 	open, probing bool
 	at            time.Time     // of the next probe
 	pause         time.Duration // before the probe after a good one
+	good          time.Time     // when the last good one ended
 	failed        Backoff[struct{}]
 }
 
@@ -38,8 +39,14 @@ func (b *Breaker) Observe(err error, now time.Time) (closed bool) {
 // Calm says whether the last failure is long over.
 func (b *Breaker) Calm(now time.Time) bool { return !b.open && now.Sub(b.failed[struct{}{}].At) > Calm }
 
-// Watch plans a probe because a call has begun that may take long: after a time, then ever more rarely.
-func (b *Breaker) Watch(after time.Duration, now time.Time) { b.pause, b.at = after, now.Add(after) }
+// Watch plans a probe because a call has begun that may take long: after a time, then ever more rarely. Calls that follow each other, as at a server that
+// has much to do, do not begin anew.
+func (b *Breaker) Watch(after time.Duration, now time.Time) {
+	if b.pause < after || now.Sub(b.good) > Calm {
+		b.pause = after
+	}
+	b.at = now.Add(b.pause)
+}
 
 // Probe says whether to probe now. The outcome has to be given to Probed.
 func (b *Breaker) Probe(now time.Time) bool {
@@ -57,7 +64,7 @@ func (b *Breaker) Probed(failed, refused bool, now time.Time) {
 		b.fail(now, refused)
 		return
 	}
-	b.pause *= 2
+	b.pause, b.good = min(2*b.pause, Calm), now
 	b.at = now.Add(b.pause)
 }
 

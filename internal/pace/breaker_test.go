@@ -55,4 +55,12 @@ func TestBreaker(t *testing.T) {
 		}
 		b.Probed(false, false, now)
 	}
+	if b.Watch(10*time.Second, now); b.Deadline().Sub(now) != Calm {
+		t.Errorf("the next call that takes long is looked at after %s", b.Deadline().Sub(now))
+	}
+	now = now.Add(Calm + 1)
+	b.Watch(10*time.Second, now)
+	if got := b.Deadline().Sub(now); got != 10*time.Second {
+		t.Errorf("a call that takes long after a calm time is looked at after %s", got)
+	}
 }
