@@ -122,9 +122,10 @@ try: ## the five-minute try of README.md to the letter, in a fresh clone, with t
 # Slices of a long verification: a call goes on where the last one stopped.
 SLICE ?= 40m
 ITEMS ?=
+BESIDE ?= 1
 .PHONY: verify verify-list verify-page
-verify: ## all that is too long for CI, SLICE=40m of it, going on where the last call stopped; results in verification/ (root; ITEMS=regexp)
-	@$(GO) run ./tools/verify run -slice $(SLICE) -items '$(ITEMS)' $(if $(AGAIN),-again)
+verify: ## all that is too long for CI, SLICE=40m of it, going on where the last call stopped; results in verification/ (root; ITEMS=regexp, BESIDE=3 at a time where figures are counts)
+	@$(GO) run ./tools/verify run -slice $(SLICE) -items '$(ITEMS)' -beside $(BESIDE) $(if $(AGAIN),-again)
 
 verify-list: ## what `make verify` runs, what is due, how long it took
 	@$(GO) run ./tools/verify list -items '$(ITEMS)'
@@ -133,8 +134,8 @@ verify-page: ## docs/verification.md and the table of README.md, anew from the r
 	@$(GO) run ./tools/verify page
 
 .PHONY: matrix matrix-list matrix-page
-matrix: ## the agent with packets on every release of Neutron, RabbitMQ and Open vSwitch, a cell at a time, SLICE=40m of it, going on where the last call stopped (root; ITEMS=regexp, AGAIN=1)
-	@$(GO) run ./tools/verify matrix -slice $(SLICE) -items '$(ITEMS)' $(if $(AGAIN),-again)
+matrix: ## the agent with packets on every release of Neutron, RabbitMQ and Open vSwitch, a cell at a time, SLICE=40m of it, going on where the last call stopped (root; ITEMS=regexp, AGAIN=1, BESIDE=3)
+	@$(GO) run ./tools/verify matrix -slice $(SLICE) -items '$(ITEMS)' -beside $(BESIDE) $(if $(AGAIN),-again)
 
 matrix-list: ## what `make matrix` runs, what is due, how long it took
 	@$(GO) run ./tools/verify matrix-list -items '$(ITEMS)'

@@ -24,8 +24,8 @@ e2e-groups-hybrid: build ## the same with VMs behind Linux bridges, filtered by 
 e2e-routers: build ## distributed router (Debian's layer-3 agent, three hosts), trunk, limits and filters together; restarts, dead switches, broker away, hand-over (root; PATCHBAY_E2E_AGENT=python)
 	$(E2E) -run TestRouters $(TESTFLAGS) ./e2e/
 
-e2e-qos: build ## quality of service: marks in a capture, packet rates and bandwidth under load, a restart; prints a table (root)
-	$(E2E) -run TestQoS $(TESTFLAGS) ./e2e/
+e2e-qos: build ## quality of service: marks in a capture, packet rates and bandwidth under load, a restart; prints a table (root; RELEASE=29)
+	$(OF_RELEASES) $(E2E) -run TestQoS $(TESTFLAGS) ./e2e/
 
 .PHONY: e2e-trunk
 e2e-trunk: build ## a VM with a trunk: three networks by VLAN sub-interfaces, nothing else; restarts, a dead switch, re-plugged (root; PATCHBAY_E2E_AGENT=python)

@@ -76,7 +76,19 @@ func (c *cli) releases() *cobra.Command {
 		},
 	}
 	remove.Flags().BoolVar(&rootsOnly, "unpacked", false, "remove the unpacked root directories and leave the archives")
-	cmd.AddCommand(list, makes, remove)
+	root := &cobra.Command{
+		Use:   "root RELEASE|SUITE",
+		Short: "Print the root directory of a suite, nothing for the machine's own; a suite that is missing is installed",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			store, err := release.Open(dir)
+			if err != nil {
+				return err
+			}
+			return rootOf(cmd, store, args[0])
+		},
+	}
+	cmd.AddCommand(list, makes, remove, root)
 	return cmd
 }
 
@@ -106,6 +118,22 @@ func makeReleases(cmd *cobra.Command, store *release.Store, names []string, agai
 		}
 	}
 	return listReleases(cmd, store)
+}
+
+func rootOf(cmd *cobra.Command, store *release.Store, name string) error {
+	machine, err := release.MachineSuite()
+	if err != nil {
+		return err
+	}
+	r, err := release.Find(name)
+	if err != nil || r.Suite == machine {
+		return err
+	}
+	path, err := store.Root(cmd.Context(), r.Suite)
+	if err == nil {
+		fmt.Fprintln(cmd.OutOrStdout(), path)
+	}
+	return err
 }
 
 func listReleases(cmd *cobra.Command, store *release.Store) error {

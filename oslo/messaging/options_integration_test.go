@@ -251,6 +251,16 @@ func TestServeAnotherSet(t *testing.T) {
 	}
 }
 
+// overTLS has a client connect to the port for TLS.
+func overTLS(t *testing.T, cfg *messaging.Config) {
+	t.Helper()
+	_, port, _ := strings.Cut(shared.TLSAddr(), ":")
+	if _, err := fmt.Sscan(port, &cfg.URL.Hosts[0].Port); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Rabbit.TLS = true
+}
+
 func TestTLS(t *testing.T) {
 	noLeaks(t)
 	ctx := within(t, 30*time.Second)
@@ -279,10 +289,8 @@ func TestTLS(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c, log := open(t, shared, "tls", "h", func(cfg *messaging.Config) {
-				_, port, _ := strings.Cut(shared.TLSAddr(), ":")
-				_, _ = fmt.Sscan(port, &cfg.URL.Hosts[0].Port)
+				overTLS(t, cfg)
 				cfg.URL.Hosts[0].Name = tt.host
-				cfg.Rabbit.TLS = true
 				tt.set(&cfg.Rabbit)
 			})
 			short, cancel := context.WithTimeout(ctx, 5*time.Second)

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -43,6 +44,12 @@ func theNode(t *testing.T, b *broker.Broker) node {
 	return n
 }
 
+// tell says what came of a set of options; `make matrix` reads it.
+func (n node) tell(t *testing.T, options, what string) {
+	t.Helper()
+	t.Logf("RabbitMQ %s, denied %t, %s: %s", n.version, n.denied, options, what)
+}
+
 // TestEveryRelease: under each set of options a client calls, is called, gets directed messages and those to all, also those of
 // an outage, and leaves nothing behind. What a release does not have is refused with the option that helps. It runs on the
 // machine's broker; PATCHBAY_BROKER_ROOT and PATCHBAY_BROKER_CONF give others.
@@ -55,8 +62,10 @@ func TestEveryRelease(t *testing.T) {
 		help        string // before
 		sharedWorks bool   // also where queues that are not durable are denied
 		oneStream   bool   // for what is sent to all; who cannot have it goes on without it
+		tls         bool
 	}{
 		{name: "default"},
+		{name: "tls", tls: true},
 		{name: "durable", query: "amqp_durable_queues=true", sharedWorks: true},
 		{name: "quorum", query: quorum, sharedWorks: true},
 		{name: "transient-quorum", query: quorum + "&rabbit_transient_quorum_queue=true", since: 310, help: "rabbit_transient_quorum_queue = false", sharedWorks: true},
@@ -72,21 +81,34 @@ func TestEveryRelease(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			noLeaks(t)
 			query := withQuery(t, "rel-"+tt.name, tt.query)
-			options := func(cfg *messaging.Config) { query(cfg); cfg.Hub, cfg.HubStream = "hub-"+tt.name, tt.oneStream }
+			options := func(cfg *messaging.Config) {
+				query(cfg)
+				cfg.Hub, cfg.HubStream = "hub-"+tt.name, tt.oneStream
+				if tt.tls {
+					overTLS(t, cfg)
+					cfg.URL.Hosts[0].Name, cfg.Rabbit.TLSCAFile = "localhost", filepath.Join(certificates, "ca.pem")
+				}
+			}
 			if on.minor < tt.since {
-				wantRefused(t, tt.help, options, false)
+				on.tell(t, tt.name, fmt.Sprintf("refused; %v", wantRefused(t, tt.help, options, false)))
 				return
 			}
 			share := !on.denied || tt.sharedWorks
 			if !share {
-				wantRefused(t, "set amqp_durable_queues", options, true)
+				t.Log(wantRefused(t, "set amqp_durable_queues", options, true))
 			}
-			tryRelease(t, on, tt.name, options, share, tt.oneStream)
+			log := tryRelease(t, on, tt.name, options, share, tt.oneStream)
+			for _, e := range log.all() {
+				if e, ok := e.(messaging.Connected); ok && (e.TLS == "verified") != tt.tls {
+					t.Errorf("connected with TLS %q", e.TLS)
+				}
+			}
 		})
 	}
 }
 
-func tryRelease(t *testing.T, on node, name string, options func(*messaging.Config), share, oneStream bool) {
+// tryRelease returns what the agent's client reported.
+func tryRelease(t *testing.T, on node, name string, options func(*messaging.Config), share, oneStream bool) *eventLog {
 	t.Helper()
 	ctx := within(t, 5*time.Minute)
 	earlier := map[string]bool{} // queues of other tests that wait for their end
@@ -95,8 +117,13 @@ func tryRelease(t *testing.T, on node, name string, options func(*messaging.Conf
 	}
 	server, slog := open(t, shared, "server", "s1", options)
 	serve(t, server, messaging.Service{Topics: []string{name + "-plugin"}, Shared: share, Handler: echo})
-	p := newProxy(t, shared.Addr())
-	agent, log := open(t, shared, "agent", "hv1", options, p.through)
+	var p *proxy
+	agent, log := open(t, shared, "agent", "hv1", options, func(cfg *messaging.Config) {
+		name := cfg.URL.Hosts[0].Name
+		p = newProxy(t, cfg.URL.Hosts[0].Addr())
+		p.through(cfg)
+		cfg.URL.Hosts[0].Name = name // which the certificate has
+	})
 	var got listener
 	var topics []string
 	for i := range 13 {
@@ -157,7 +184,17 @@ func tryRelease(t *testing.T, on node, name string, options func(*messaging.Conf
 		if n > 3 { // the hub, what is directed to the host, and the witness of a queue that outlives its exchanges
 			t.Errorf("%d bindings: %+v", n, bindings)
 		}
-		t.Logf("RabbitMQ %s, denied %t, %s: private queue type %s, durable %t, %d bindings for 13 topics", on.version, on.denied, name, q.Type, q.Durable, n)
+		what := "ok"
+		if !share {
+			what = "agent only"
+		}
+		switch {
+		case q.Type == "quorum":
+			what += ", quorum"
+		case q.Durable:
+			what += ", durable"
+		}
+		on.tell(t, name, fmt.Sprintf("%s; %d bindings for 13 topics", what, n))
 	}
 	if err := agent.Close(ctx); err != nil {
 		t.Errorf("Close: %v", err)
@@ -182,10 +219,11 @@ func tryRelease(t *testing.T, on node, name string, options func(*messaging.Conf
 			t.Errorf("left behind: %+v", q)
 		}
 	}
+	return log
 }
 
-// wantRefused: serving does not work, and the error says what helps.
-func wantRefused(t *testing.T, help string, options func(*messaging.Config), share bool) {
+// wantRefused: serving does not work, and the error, which it returns, says what helps.
+func wantRefused(t *testing.T, help string, options func(*messaging.Config), share bool) error {
 	t.Helper()
 	c, log := open(t, shared, "agent", "refused", options)
 	err := c.Serve(within(t, 15*time.Second), messaging.Service{
@@ -195,8 +233,8 @@ func wantRefused(t *testing.T, help string, options func(*messaging.Config), sha
 	if !errors.As(err, &r) || !strings.Contains(r.Do, help) || count[messaging.Refused](log) == 0 {
 		t.Errorf("%v", err)
 	}
-	t.Logf("refused: %v", r)
 	if err := c.Close(within(t, 10*time.Second)); err != nil {
 		t.Error(err)
 	}
+	return err
 }

@@ -7,7 +7,7 @@
 // that have no result for the code as it is now, as many as fit into a slice of time. docs/verification.md and the table of
 // README.md are generated from the results, so a claim without a result cannot stand in them.
 //
-//	verify run [-slice 40m] [-items REGEXP] [-again]   run what is due
+//	verify run [-slice 40m] [-items REGEXP] [-again] [-beside N]   run what is due, N items at a time where their figures are counts
 //	verify list                                        what there is, what is due, and how long it took
 //	verify page [-check]                               write docs/verification.md and README.md, or say that they differ
 //
@@ -17,6 +17,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -45,6 +46,7 @@ func run(args []string, out io.Writer) error {
 	slice := flags.Duration("slice", 40*time.Minute, "how long this call may take; an item that took longer than what is left waits for the next call")
 	pattern := flags.String("items", "", "only items whose names match")
 	again := flags.Bool("again", false, "run items that are not due, too")
+	beside := flags.Int("beside", 1, "how many items run at a time, each in namespaces of its own, where their figures are counts")
 	check := flags.Bool("check", false, "write nothing; fail if a page is not what the results say")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -64,9 +66,9 @@ func run(args []string, out io.Writer) error {
 	}
 	switch command {
 	case "run":
-		stop := make(chan os.Signal, 1)
-		signal.Notify(stop, os.Interrupt, syscall.SIGTERM)
-		err := book.run(out, stop, *slice, match, *again)
+		stopped, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		defer cancel()
+		err := book.run(out, plan{stop: stopped.Done(), slice: *slice, match: match, again: *again, beside: *beside})
 		return errors.Join(err, book.writePages())
 	case "list":
 		return book.list(out, match)

@@ -107,9 +107,10 @@ func stepFigures(least string) []figure {
 	}
 }
 
-// allCells are the items of the matrix: the smoke test on every crossing, then hand-overs, scenarios of parity, migrations and upgrades of the server.
+// allCells are the items of the matrix: the smoke test on every crossing, options for queues and meters, then hand-overs, scenarios of parity, migrations and
+// upgrades of the server.
 func allCells() []item {
-	return slices.Concat(smokeCells(), handoverCells(), parityCells(), migrateCells(), []item{upgradeCell()})
+	return slices.Concat(smokeCells(), queueItems(), meterCells(), handoverCells(), parityCells(), migrateCells(), []item{upgradeCell()})
 }
 
 func smokeCells() []item {
@@ -157,7 +158,7 @@ func matrixPages(b *book) (map[string]string, error) {
 	p.WriteString("\n–: not run, or not reached. MariaDB is Debian 12's in all of them. Debian has no Neutron 18 to 20, 22 to 25 and 27, and its RabbitMQ 4.3 permits transient queues, which upstream's denies.\n" +
 		"kolla: `rabbit_quorum_queue`, `rabbit_transient_quorum_queue`, `rabbit_stream_fanout`, `rabbit_qos_prefetch_count = 1` and `use_queue_manager` on server and agents; denied: RabbitMQ denies transient queues.\n" +
 		"Open vSwitch before 3.0 has no flow monitor for OpenFlow 1.4, by which `ovs-ofctl` watches flows in four steps: there these steps fail before they begin.\n")
-	p.WriteString(b.handoverPage() + b.parityPage() + b.migratePage() + b.upgradePage())
+	p.WriteString(b.queuePage() + b.switchPage() + b.handoverPage() + b.parityPage() + b.migratePage() + b.upgradePage())
 	var why []string
 	for _, it := range b.items {
 		if r := b.results[it.name]; r != nil && r.Verdict != passed {
@@ -193,12 +194,7 @@ func (b *book) matrixRow(c crossing) string {
 	if r == nil {
 		return row + strings.Repeat(" – |", len(checks())+3) + " not run |\n"
 	}
-	shown := func(figure string) string {
-		if v := r.Figures[figure]; v != "" {
-			return strings.Replace(v, "FAIL", "**fail**", 1)
-		}
-		return "–"
-	}
+	shown := func(figure string) string { return orDash(strings.Replace(r.Figures[figure], "FAIL", "**fail**", 1)) }
 	for _, k := range checks() {
 		row += " " + shown(k.figure) + " |"
 	}

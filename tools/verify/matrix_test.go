@@ -4,6 +4,7 @@ package main
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -129,5 +130,27 @@ func TestPythonCells(t *testing.T) {
 	}
 	if c := crossings()[10]; c.command("smoke") != "make --no-print-directory e2e-smoke RELEASE=29 QUEUES=kolla,denied" || c.name("smoke") != "smoke-29-queues-kolla-denied" {
 		t.Errorf("%s: %s", c.name("smoke"), c.command("smoke"))
+	}
+}
+
+// TestQueueCells: what the test of queue options says is read for each of them, and is in the page.
+func TestQueueCells(t *testing.T) {
+	items := queueItems()
+	it := items[slices.IndexFunc(items, func(it item) bool { return it.name == "queues-sid-denied" })]
+	output := "--- PASS: TestEveryRelease (60.00s)\n"
+	for _, o := range queueOptions() {
+		output += "    releases_integration_test.go:52: RabbitMQ 4.3.6, denied true, " + o[0] + ": agent only, durable; 2 bindings for 13 topics\n"
+	}
+	output = strings.Replace(output, "kolla: agent only, durable;", "kolla: refused; queue x is refused: set y;", 1)
+	o := it.judge(output, nil)
+	if o.Verdict != passed || o.Figures["kolla"] != "refused" || o.Figures["one-stream"] != "agent only, durable" || o.Figures["rabbitmq"] != "4.3.6" {
+		t.Errorf("%+v", o)
+	}
+	if o := it.judge(strings.Replace(output, "tls: ", "tcp: ", 1), nil); o.Verdict != failed {
+		t.Error("a set of options that did not run passes")
+	}
+	b := &book{results: map[string]*result{it.name: {outcome: o}}}
+	if page := b.queuePage(); !strings.Contains(page, "| all of them (kolla's set) | – | – | – | – | refused |") || !strings.Contains(page, "| 4.3.6, transient queues denied |") {
+		t.Errorf("page:\n%s", page)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -24,42 +25,76 @@ const itemLimit = 47 * time.Minute
 // guess is how long an item takes that never ran.
 const guess = 5 * time.Minute
 
-// run takes items that are due until the slice is over or a signal comes.
-func (b *book) run(out io.Writer, stop <-chan os.Signal, slice time.Duration, match *regexp.Regexp, again bool) error {
-	end := time.Now().Add(slice)
-	var list []item
+// plan is what one call of verify is to do.
+type plan struct {
+	stop   <-chan struct{} // ends it
+	slice  time.Duration
+	match  *regexp.Regexp
+	again  bool
+	beside int // so many items at a time, where they may
+}
+
+// run takes items that are due until the slice is over or the call is stopped: first those that may run side by side, then the others, one at a time.
+func (b *book) run(out io.Writer, c plan) error {
+	end := time.Now().Add(c.slice)
+	var list, together, alone []item
 	for _, it := range b.items {
-		if match.MatchString(it.name) && (again || b.due(it)) {
+		if c.match.MatchString(it.name) && (c.again || b.due(it)) {
 			list = append(list, it)
 		}
 	}
-	fmt.Fprintf(out, "%d of %d items are due, about %s of work; this call takes %s at most\n", len(list), len(b.items), b.work(list), slice)
-	bad := 0
-	for i, it := range list {
-		if left := time.Until(end); i > 0 && b.takes(it) > left {
-			fmt.Fprintf(out, "%s waits for the next call: it takes about %s, and %s are left\n", it.name, b.takes(it), left.Round(time.Second))
-			continue
+	for _, it := range list {
+		if c.beside > 1 && countable.MatchString(it.name) {
+			together = append(together, it)
+		} else {
+			alone = append(alone, it)
 		}
-		fmt.Fprintf(out, "[%d/%d] %s  %s: %s (%s; %s of work left, %s of this call)\n", i+1, len(list), time.Now().Format("15:04:05"), it.name, it.command,
-			b.before(it), b.work(list[i:]), time.Until(end).Round(time.Second))
-		r, err := b.runItem(it, stop)
+	}
+	fmt.Fprintf(out, "%d of %d items are due, about %s of work; this call takes %s at most\n", len(list), len(b.items), b.work(list), c.slice)
+	var mu sync.Mutex // what is said, and the results
+	begun, bad, total, rest := 0, 0, len(list), list
+	one := func(it item, aside bool) error {
+		mu.Lock()
+		defer mu.Unlock()
+		begun++
+		if left := time.Until(end); begun > 1 && b.takes(it) > left {
+			fmt.Fprintf(out, "%s waits for the next call: it takes about %s, and %s are left\n", it.name, b.takes(it), left.Round(time.Second))
+			return nil
+		}
+		fmt.Fprintf(out, "[%d/%d] %s  %s: %s (%s; %s of work left, %s of this call)\n", begun, total, time.Now().Format("15:04:05"), it.name, it.command,
+			b.before(it), b.work(rest), time.Until(end).Round(time.Second))
+		mu.Unlock()
+		r, err := b.runItem(it, c.stop, aside)
+		mu.Lock()
 		if err != nil {
 			return err
 		}
 		if err := b.keep(r); err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "        %s after %s, load %.1f to %.1f%s\n", strings.ToUpper(r.Verdict), time.Duration(r.Seconds)*time.Second, r.Load[0], r.Load[1], because(r.Reason))
-		for _, c := range it.claims {
-			text, _ := fill(c.show, r.Figures)
-			fmt.Fprintf(out, "          %s: %s\n", c.text, text)
-		}
-		for _, line := range r.Failed {
-			fmt.Fprintf(out, "          %s\n", line)
-		}
+		rest = slices.DeleteFunc(slices.Clone(rest), func(o item) bool { return o.name == it.name })
+		b.say(out, it, r)
 		if r.Verdict == failed {
 			bad++
 		}
+		return nil
+	}
+	err := b.locked(together, func() error {
+		restore, err := makeRoom()
+		if err != nil {
+			return err
+		}
+		defer restore()
+		return sideBySide(together, c.beside, func(it item) error { return one(it, true) })
+	})
+	for _, it := range alone {
+		if err != nil {
+			return err
+		}
+		err = b.locked([]item{it}, func() error { return one(it, false) })
+	}
+	if err != nil {
+		return err
 	}
 	var left []item
 	for _, it := range b.items {
@@ -72,6 +107,18 @@ func (b *book) run(out io.Writer, stop <-chan os.Signal, slice time.Duration, ma
 		return fmt.Errorf("%d items failed; their output is in %s", bad, b.logs())
 	}
 	return nil
+}
+
+// say tells what came of an item.
+func (b *book) say(out io.Writer, it item, r *result) {
+	fmt.Fprintf(out, "        %s: %s after %s, load %.1f to %.1f%s\n", it.name, strings.ToUpper(r.Verdict), time.Duration(r.Seconds)*time.Second, r.Load[0], r.Load[1], because(r.Reason))
+	for _, c := range it.claims {
+		text, _ := fill(c.show, r.Figures)
+		fmt.Fprintf(out, "          %s: %s\n", c.text, text)
+	}
+	for _, line := range r.Failed {
+		fmt.Fprintf(out, "          %s\n", line)
+	}
 }
 
 func because(reason string) string {
@@ -107,15 +154,23 @@ func (b *book) work(list []item) time.Duration {
 
 var errSignal = errors.New("stopped by a signal; what ran so far is kept")
 
-// runItem runs one command, its output in a file beside the binaries.
-func (b *book) runItem(it item, stop <-chan os.Signal) (*result, error) {
-	if it.servers {
+// locked runs what it is given, and no other verification's servers meanwhile if one of the items starts servers.
+func (b *book) locked(list []item, do func() error) error {
+	if len(list) == 0 {
+		return nil
+	}
+	if slices.ContainsFunc(list, func(it item) bool { return it.servers }) {
 		unlock, err := lockServers()
 		if err != nil {
-			return nil, err
+			return err
 		}
 		defer unlock()
 	}
+	return do()
+}
+
+// runItem runs one command, its output in a file beside the binaries, and with aside in namespaces of its own.
+func (b *book) runItem(it item, stop <-chan struct{}, aside bool) (*result, error) {
 	if err := os.MkdirAll(b.logs(), 0o755); err != nil {
 		return nil, err
 	}
@@ -131,6 +186,15 @@ func (b *book) runItem(it item, stop <-chan os.Signal) (*result, error) {
 	}
 	var printed bytes.Buffer
 	cmd := exec.Command("/bin/bash", "-o", "pipefail", "-c", it.command)
+	if aside {
+		dir, err := os.MkdirTemp("", "verify")
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = os.RemoveAll(dir) }()
+		cmd = exec.Command("/bin/bash", "-c", apart)
+		cmd.Env = within(it.command, dir)
+	}
 	cmd.Dir, cmd.Stdout = b.dir, io.MultiWriter(&printed, log)
 	cmd.Stderr = cmd.Stdout
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

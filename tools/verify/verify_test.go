@@ -200,7 +200,7 @@ func TestGoesOn(t *testing.T) {
 	var said strings.Builder
 	call := func(again bool) {
 		t.Helper()
-		_ = open(t, dir, items).run(&said, nil, time.Hour, regexp.MustCompile(""), again)
+		_ = open(t, dir, items).run(&said, plan{slice: time.Hour, match: regexp.MustCompile(""), again: again})
 	}
 	ran := func() string {
 		text, _ := os.ReadFile(filepath.Join(dir, "bin/ran"))
@@ -237,7 +237,7 @@ func TestSlice(t *testing.T) {
 	dir := checkout(t)
 	items := []item{{name: "one", command: "true", paths: []string{"README.md"}}, {name: "long", command: "echo long >>bin/ran", paths: []string{"README.md"}}}
 	var said strings.Builder
-	if err := open(t, dir, items).run(&said, nil, time.Minute, regexp.MustCompile(""), false); err != nil {
+	if err := open(t, dir, items).run(&said, plan{slice: time.Minute, match: regexp.MustCompile("")}); err != nil {
 		t.Fatal(err)
 	}
 	if got := dueNames(open(t, dir, items)); !slices.Equal(got, []string{"long"}) {
@@ -263,5 +263,33 @@ func TestAClaimNeedsAResult(t *testing.T) {
 	row.items = []string{"none"}
 	if _, _, err := b.stands(row); err == nil {
 		t.Error("a row may refer to no item")
+	}
+}
+
+// TestSideBySide: items that may run side by side wait for each other here, which they could not one at a time; the others run alone, after them. Each has
+// temporary files and namespaces of its own.
+func TestSideBySide(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("namespaces need root")
+	}
+	dir := checkout(t)
+	meet := func(own, other string) string {
+		return "mkdir -p bin; { readlink /proc/self/ns/net; readlink /proc/self/ns/mnt; echo $TMPDIR; } >bin/" + own + "; for i in $(seq 200); do [ -s bin/" + other + " ] && break; sleep 0.1; done; [ -d \"$TMPDIR\" ] && [ -s bin/" + other + " ] && ! grep -qxFf bin/" + own + " bin/" + other + "; s=$?; sleep 1; echo end >>bin/order; exit $s"
+	}
+	items := []item{
+		{name: "bench", command: "echo alone >>bin/order", paths: []string{"README.md"}},
+		{name: "parity-a", command: meet("a", "b"), paths: []string{"README.md"}},
+		{name: "parity-b", command: meet("b", "a"), paths: []string{"README.md"}},
+	}
+	var said strings.Builder
+	if err := open(t, dir, items).run(&said, plan{slice: time.Hour, match: regexp.MustCompile(""), beside: 2}); err != nil {
+		t.Errorf("%v\n%s", err, said.String())
+	}
+	order, _ := os.ReadFile(filepath.Join(dir, "bin/order"))
+	if string(order) != "end\nend\nalone\n" {
+		t.Errorf("order %q\n%s", order, said.String())
+	}
+	if got := dueNames(open(t, dir, items)); len(got) > 0 {
+		t.Errorf("%v have no result", got)
 	}
 }
