@@ -28,8 +28,9 @@ type fdb struct {
 	// stale are entries that may be out of date: from an earlier run, or from before messages were lost. They stay in
 	// force until the server has sent those of the segment again.
 	stale map[staleEntry]bool
-	// withdrawn are entries that all hosts were told to forget, and when.
+	// withdrawn are entries that all hosts were told to forget, and when. Those that are too old were last dropped at swept.
 	withdrawn map[staleEntry]time.Time
+	swept     time.Time
 }
 
 // lateList is how long after an entry was taken back a list of all entries may come that still has it: one worker of the server reads the ports, and before
@@ -123,7 +124,10 @@ func (f *fdb) knows(endpoint netip.Addr, mac neutron.MAC) bool {
 
 // withdraw notes that all hosts were told to forget an entry. An endpoint without ports may still be flooded to: the server does not always tell that it has some again.
 func (f *fdb) withdraw(endpoint netip.Addr, e neutron.FDBEntry, now time.Time) {
-	maps.DeleteFunc(f.withdrawn, func(_ staleEntry, at time.Time) bool { return now.Sub(at) > lateList })
+	if now.Sub(f.swept) > lateList {
+		maps.DeleteFunc(f.withdrawn, func(_ staleEntry, at time.Time) bool { return now.Sub(at) > lateList })
+		f.swept = now
+	}
 	if !e.Flood() {
 		f.withdrawn[staleEntry{endpoint, e}] = now
 	}

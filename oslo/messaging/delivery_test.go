@@ -218,8 +218,9 @@ func TestBlocked(t *testing.T) {
 	inMemory(t, func(t *testing.T, b *memBroker) {
 		c := b.client(t, "hv1", nil)
 		c.serve(Service{Topics: []string{"t"}})
+		c.wantEvents("Connected")
 		b.do(func() { b.conns[0].method(0, 10, 60, "low on memory") })
-		c.wantEvents("Connected", "Blocked low on memory")
+		c.wantEvents("Blocked low on memory")
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		if err := c.Cast(ctx, Target{Topic: "t"}, "m", nil); !errors.Is(err, ErrTimeout) {
