@@ -222,10 +222,11 @@ func tryRelease(t *testing.T, on node, name string, options func(*messaging.Conf
 	return log
 }
 
-// wantRefused: serving does not work, and the error, which it returns, says what helps.
+// wantRefused: serving does not work, and the error, which it returns, says what helps. The client's own queue, and with it the exchange before it, stays until the
+// broker has it expire: the client ends between two connections.
 func wantRefused(t *testing.T, help string, options func(*messaging.Config), share bool) error {
 	t.Helper()
-	c, log := open(t, shared, "agent", "refused", options)
+	c, log := open(t, shared, "agent", "refused", options, func(cfg *messaging.Config) { cfg.Hub = "hub-refused" })
 	err := c.Serve(within(t, 15*time.Second), messaging.Service{
 		Topics: []string{"refused"}, Shared: share, Handler: func(context.Context, *messaging.Message) (any, error) { return nil, nil },
 	})
