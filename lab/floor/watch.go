@@ -9,24 +9,33 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
+
 	"github.com/patchbay-sdn/patchbay/internal/neutron"
 	"github.com/patchbay-sdn/patchbay/lab"
 	"github.com/patchbay-sdn/patchbay/oslo/messaging"
 )
 
 // Watch tells when ports change their status, from the news that the server sends to all agents after each change. Asking
-// the API instead would take some 25 ms of the machine for every question, and answer no finer than it is asked.
+// the API instead would take some 25 ms of the machine for every question, and answer no finer than it is asked. It is asked
+// when there was no news for a while: a server whose connections to the database are all in use loses news.
 type Watch struct {
+	lab    *lab.Lab
 	client *messaging.Client
 
 	mu   sync.Mutex
 	seen map[string]seen // by port
 	news chan struct{}   // closed and made anew with every change
+	lost int             // changes of which the server did not tell
 }
 
+// quiet is how long there is no news before the API is asked.
+const quiet = 10 * time.Second
+
 type seen struct {
-	status string
-	at     time.Time
+	status   string
+	revision int64
+	at       time.Time
 }
 
 // NewWatch starts listening.
@@ -35,7 +44,7 @@ func NewWatch(ctx context.Context, l *lab.Lab) (*Watch, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Watch{client: client, seen: map[string]seen{}, news: make(chan struct{})}
+	w := &Watch{lab: l, client: client, seen: map[string]seen{}, news: make(chan struct{})}
 	_, versions, err := neutron.Negotiate(ctx, neutron.NewServer(client, "lab-watch"))
 	if err == nil {
 		topic, _ := versions.Topic(neutron.KindPort)
@@ -65,14 +74,60 @@ func (w *Watch) take(_ context.Context, m *messaging.Message) (any, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, o := range push.Objects {
-		var p struct{ ID, Status string }
-		if json.Unmarshal(o.Data, &p) == nil && p.Status != "" && w.seen[p.ID].status != p.Status {
-			w.seen[p.ID] = seen{p.Status, now}
+		var p struct {
+			ID, Status string
+			Revision   int64 `json:"revision_number"`
+		}
+		if json.Unmarshal(o.Data, &p) == nil && p.Status != "" {
+			w.note(p.ID, p.Status, p.Revision, now)
 		}
 	}
 	close(w.news)
 	w.news = make(chan struct{})
 	return nil, nil
+}
+
+// note keeps what was heard of a port, and returns whether it is new. A busy server's workers overtake each other.
+func (w *Watch) note(id, status string, revision int64, now time.Time) bool {
+	s := w.seen[id]
+	if revision < s.revision {
+		return false
+	}
+	changed := s.status != status
+	if changed {
+		s.status, s.at = status, now
+	}
+	s.revision = revision
+	w.seen[id] = s
+	return changed
+}
+
+// ask asks the API about all ports.
+func (w *Watch) ask(ctx context.Context) error {
+	pages, err := ports.List(w.lab.Neutron(), nil).AllPages(ctx)
+	if err != nil {
+		return fmt.Errorf("listing ports: %w", err)
+	}
+	list, err := ports.ExtractPorts(pages)
+	if err != nil {
+		return fmt.Errorf("listing ports: %w", err)
+	}
+	now := time.Now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range list {
+		if _, known := w.seen[p.ID]; w.note(p.ID, p.Status, int64(p.RevisionNumber), now) && known {
+			w.lost++
+		}
+	}
+	return nil
+}
+
+// Lost returns of how many changes the server did not tell; the times of these are up to ten seconds late.
+func (w *Watch) Lost() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.lost
 }
 
 // Wait waits until all ports have the status, and tells when the first and the last of them got it.
@@ -101,6 +156,10 @@ func (w *Watch) Wait(ctx context.Context, status string, ids ...string) (first, 
 		}
 		select {
 		case <-news:
+		case <-time.After(quiet):
+			if err := w.ask(ctx); err != nil {
+				return first, last, err
+			}
 		case <-ctx.Done():
 			return first, last, fmt.Errorf("waiting for %d of %d ports to be %s: %w", missing, len(ids), status, ctx.Err())
 		}
