@@ -58,7 +58,7 @@ func TestCrowd(t *testing.T) {
 		t.Logf("%d calls of %s, %d of them failed", calls[method]-before[method], method, n)
 		failed += n
 	}
-	t.Logf("the server lost news of %d changes", c.watch.Lost())
+	t.Logf("the API told %d changes of which there was no news within ten quiet seconds", c.watch.Asked())
 	ratio := (agents[0] + agents[1]).Seconds() / 2 / bare.Seconds()
 	fmt.Printf("crowd: %d agents, %d ports: first ACTIVE after %.1f s, all after %.1f s and %.1f s; one report at a time, bare: %.1f s; %.2f times; %d calls failed; load %s, %s\n",
 		len(c.hosts), len(c.all), first.Seconds(), agents[0].Seconds(), agents[1].Seconds(), bare.Seconds(), ratio, failed, load, loadAverage())

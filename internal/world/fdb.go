@@ -28,7 +28,7 @@ type fdb struct {
 	// stale are entries that may be out of date: from an earlier run, or from before messages were lost. They stay in
 	// force until the server has sent those of the segment again.
 	stale map[staleEntry]bool
-	// withdrawn are entries that all hosts were told to forget, and when. Those that are too old were last dropped at swept.
+	// withdrawn are entries that all hosts were told to forget, and when. swept is when those that are too old were last dropped.
 	withdrawn map[staleEntry]time.Time
 	swept     time.Time
 }

@@ -18,15 +18,15 @@ import (
 
 // Watch tells when ports change their status, from the news that the server sends to all agents after each change. Asking
 // the API instead would take some 25 ms of the machine for every question, and answer no finer than it is asked. It is asked
-// when there was no news for a while: a server whose connections to the database are all in use loses news.
+// when there was no news for a while: a server whose connections to the database are all in use is late with news, or loses them.
 type Watch struct {
 	lab    *lab.Lab
 	client *messaging.Client
 
-	mu   sync.Mutex
-	seen map[string]seen // by port
-	news chan struct{}   // closed and made anew with every change
-	lost int             // changes of which the server did not tell
+	mu    sync.Mutex
+	seen  map[string]seen // by port
+	news  chan struct{}   // closed and made anew with every change
+	asked int             // changes that the API told first
 }
 
 // quiet is how long there is no news before the API is asked.
@@ -117,17 +117,18 @@ func (w *Watch) ask(ctx context.Context) error {
 	defer w.mu.Unlock()
 	for _, p := range list {
 		if _, known := w.seen[p.ID]; w.note(p.ID, p.Status, int64(p.RevisionNumber), now) && known {
-			w.lost++
+			w.asked++
 		}
 	}
 	return nil
 }
 
-// Lost returns of how many changes the server did not tell; the times of these are up to ten seconds late.
-func (w *Watch) Lost() int {
+// Asked returns how many changes the API told, because there was no news for ten seconds. The news of these were late or lost, and their times are up to ten
+// seconds late.
+func (w *Watch) Asked() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.lost
+	return w.asked
 }
 
 // Wait waits until all ports have the status, and tells when the first and the last of them got it.

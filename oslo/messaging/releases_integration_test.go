@@ -222,8 +222,8 @@ func tryRelease(t *testing.T, on node, name string, options func(*messaging.Conf
 	return log
 }
 
-// wantRefused: serving does not work, and the error, which it returns, says what helps. The client's own queue, and with it the exchange before it, stays until the
-// broker has it expire: the client ends between two connections.
+// wantRefused: serving does not work, and the error, which it returns, says what helps. The exchange has a name of its own: a client that ends
+// between two connections leaves its queue and its exchange to the broker, until they expire.
 func wantRefused(t *testing.T, help string, options func(*messaging.Config), share bool) error {
 	t.Helper()
 	c, log := open(t, shared, "agent", "refused", options, func(cfg *messaging.Config) { cfg.Hub = "hub-refused" })
