@@ -77,7 +77,7 @@ func (r *reports) claim(id string) report.Claim {
 	if p == nil {
 		return report.Claim{Port: id, Status: report.Down}
 	}
-	c := report.Claim{Port: id, Segment: p.Wiring.Segment, Absent: p.Absent()}
+	c := report.Claim{Port: id, Segment: p.Wiring.Segment, Absent: p.Absent() || p.Wiring.State == world.Dead && !r.world.Deleted(id)}
 	if p.Details != nil {
 		c.Revision, c.ServerStatus = p.Details.Revision, p.Details.Status
 	}

@@ -127,21 +127,26 @@ func TestZones(t *testing.T) {
 	}
 }
 
-// TestTimelineOfAPort: when it was answered and in place is recorded once.
-// Only a port that the server, when it was asked, did not have is absent: the reporter then has another port ask for forwarding entries.
+// Only a port that the server does not have here, and did not say that it deletes, is absent: the reporter then has another port ask for forwarding entries.
 func TestClaimOfAnAbsentPort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := obeying(t, nil)
 		if a.reports.claim("p0").Absent {
 			t.Error("a port that the server has is absent")
 		}
-		a.world.Ports([]string{"p0"}, nil)
-		if c := a.reports.claim("p0"); !c.Absent {
-			t.Errorf("%+v", c)
+		unbound := *a.world.Port("p1").Details
+		unbound.BindingLevels = nil
+		a.world.Ports([]string{"p0", "p1"}, []neutron.Port{unbound})
+		a.world.Resolve()
+		for _, id := range []string{"p0", "p1"} {
+			if c := a.reports.claim(id); !c.Absent {
+				t.Errorf("%+v", c)
+			}
 		}
 	})
 }
 
+// TestTimelineOfAPort: when it was answered and in place is recorded once.
 func TestTimelineOfAPort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := obeying(t, nil)

@@ -47,7 +47,7 @@ type Claim struct {
 	Revision     int64
 	ServerStatus string
 	Marked       bool // the row of the port says that an agent has wired it
-	Absent       bool // the server was asked about the port and does not have it; not set if the server has announced that it deletes the port
+	Absent       bool // the server does not have the port on this host; not set if the server has announced that it deletes the port
 	Segment      world.SegmentKey
 	Tunnelled    bool // the server sends forwarding entries of the segment (l2population) when a port of it is reported up
 	NoEntries    bool // and no tunnel of the segment is known
@@ -115,13 +115,13 @@ type Reporter struct {
 }
 
 // asker is the port whose report had the server send the forwarding entries of a network, and when it answered. To the report of a port that it has
-// deleted the server answers the same, and sends none.
+// deleted, or bound to another host, the server answers the same, and sends none.
 type asker struct {
 	port string
 	at   time.Time
 }
 
-// absentAfter is how long after the answer it may turn out that the server did not have the port.
+// absentAfter is how long after the answer it may turn out that the server did not have the port there.
 const absentAfter = 10 * time.Minute
 
 // New returns a reporter. A batch names at most perReport ports as up, and as many as down. Every batch that refreshes networks
@@ -151,16 +151,16 @@ func (r *Reporter) Refresh(networks ...world.SegmentKey) {
 	}
 }
 
-// checkAsker has another port ask for the forwarding entries of a network, if the one that asked may not have been there any more.
+// checkAsker has another port ask for the forwarding entries of a network, if the one that asked may not have been there, or in that network, any more.
 func (r *Reporter) checkAsker(c Claim, now time.Time) {
 	key := r.confirmed[c.Port].Segment
-	a, ok := r.askers[key]
-	if !c.Absent || !ok || a.port != c.Port {
-		return
-	}
-	delete(r.askers, key)
-	if now.Sub(a.at) < absentAfter {
-		r.Refresh(key)
+	absent := c.Absent || c.Segment != key && c.Segment != (world.SegmentKey{})
+	if a, ok := r.askers[key]; absent && ok && a.port == c.Port {
+		delete(r.askers, key)
+		if now.Sub(a.at) < absentAfter {
+			r.Refresh(key)
+			delete(r.requested, key) // those that have not been reported yet ask, too
+		}
 	}
 }
 

@@ -650,14 +650,16 @@ func TestRequestsForEntries(t *testing.T) {
 
 // The server answers the report of a port that it has deleted as that of another one, and sends no entries for it. When that turns out, another port asks.
 func TestAPortThatIsAbsentHasAsked(t *testing.T) {
+	absent := func(id string) Claim { return Claim{Port: id, Absent: true, Applied: true} }
 	for name, c := range map[string]struct {
-		absent string
-		after  time.Duration
-		again  []string
+		claim Claim
+		after time.Duration
+		again []string
 	}{
-		"the one that asked":           {"a", absentAfter - time.Second, []string{"refresh [b]"}},
-		"the one that asked, long ago": {"a", absentAfter, nil},
-		"another":                      {"b", 0, nil},
+		"the one that asked":           {absent("a"), absentAfter - time.Second, []string{"refresh [b]"}},
+		"the one that asked, long ago": {absent("a"), absentAfter, nil},
+		"another":                      {absent("b"), 0, nil},
+		"one in another network":       {Claim{Port: "a", Status: Up, Interface: "i", Applied: true, Segment: world.SegmentKey{Network: "v"}}, 0, []string{"refresh [b]"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t, 10)
@@ -669,7 +671,7 @@ func TestAPortThatIsAbsentHasAsked(t *testing.T) {
 			h.Resync(world.SegmentKey{Network: "n"})
 			h.done(h.want("refresh [a]"))
 			h.now = h.now.Add(c.after)
-			h.set(Claim{Port: c.absent, Absent: true, Applied: true})
+			h.set(c.claim)
 			if h.want(); len(c.again) > 0 && h.Deadline().After(h.now) {
 				t.Error("nothing follows at once")
 			}
@@ -677,6 +679,20 @@ func TestAPortThatIsAbsentHasAsked(t *testing.T) {
 			h.want()
 		})
 	}
+}
+
+// After a start a port may be in another network than the snapshot has it in. A port that has not been reported by then asks for the entries.
+func TestAPortThatHasAskedForAnotherNetwork(t *testing.T) {
+	h := newHost(t, 10)
+	h.set(tunnelled("a", "n"), tunnelled("b", "n"))
+	first := h.want("up [a] down [] with entries")
+	moved := up("a", "i")
+	moved.Segment = world.SegmentKey{Network: "v"}
+	h.set(moved)
+	h.want() // a is on its way, and b waits for it
+	h.done(first)
+	h.done(h.want("up [b] down [] with entries"))
+	h.want()
 }
 
 // Ports for which somebody waits are reported side by side, few at first. One failure, and they are reported together.
