@@ -81,6 +81,9 @@ func (l *later) end(out io.Writer, scenarios []string) error {
 	if !l.write {
 		return nil
 	}
+	if pins, err := parity.LoadPins(l.file); err == nil {
+		l.pins = pins // runs beside this one write theirs, too
+	}
 	l.pins.Head = laterHead
 	l.pins.Replace(scenarios, l.seen)
 	return l.pins.Save(l.file)
