@@ -58,11 +58,10 @@ func (r *Round) Become(b Became, err error) error {
 		return fmt.Errorf("the outcome is of another round: %d transactions, %d zones and %d bundles, and it has %d, %d and %d",
 			len(b.RowErrs), len(b.FlushErrs), len(b.Bundles), len(r.Rows), len(r.Flush), len(r.Bundles))
 	}
-	failed := r.failed()
 	for i := range r.Bundles {
 		to, was := &r.Bundles[i], b.Bundles[i]
 		all := slices.Concat(to.MetersIn, to.MetersOut)
-		to.leaveOut(failed)
+		to.leaveOut(r.failed(to.bare))
 		to.MeterErr, to.Err = was.MeterErr, was.Err
 		for _, done := range was.Meters {
 			at := slices.IndexFunc(all, func(c delta.MeterChange) bool { return c.Command == done.Command && c.Meter.ID == done.ID })
@@ -75,12 +74,12 @@ func (r *Round) Become(b Became, err error) error {
 	return nil
 }
 
-// failed returns the objects whose flows have to wait, because their rows were not written or their zone was not emptied.
-func (r *Round) failed() map[world.Object]bool {
+// failed returns the objects whose flows have to wait, because their rows were not written, but for bare ones, or their zone was not emptied.
+func (r *Round) failed(bare map[world.Object]bool) map[world.Object]bool {
 	failed := map[world.Object]bool{}
 	for i, err := range r.RowErrs {
 		_, isPort := world.PortID(r.Owners[i])
-		failed[r.Owners[i]] = err != nil && isPort
+		failed[r.Owners[i]] = err != nil && isPort && !bare[r.Owners[i]]
 	}
 	for i, err := range r.FlushErrs {
 		for o, zone := range r.flushFirst {

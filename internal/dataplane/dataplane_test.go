@@ -235,6 +235,48 @@ func TestDeletionThatIsRefused(t *testing.T) {
 }
 
 // TestRowsOfARound: those that were written count, and those that were not wait. What is written shows in the view that follows.
+// TestBarePorts: a port that is in its network already, and of which the switch has no flow, gets its flows whatever becomes of its other rows.
+func TestBarePorts(t *testing.T) {
+	for name, c := range map[string]struct {
+		tag   int
+		until bool
+		there int // how many of its two flows the switch has
+		sent  bool
+	}{
+		"in its network":                 {5, true, 0, true},
+		"in another network":             {6, true, 0, false},
+		"guarded by some of its flows":   {5, true, 1, false},
+		"nothing says where it may stay": {5, false, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			view := emptyView()
+			view.Apply(&ovsdb.Batch{Seq: 2, Ports: []ovsdb.Diff[ovsdb.Port]{{New: &ovsdb.Port{UUID: "p", Name: "tap", Tag: &c.tag}}}})
+			all := []openflow.Entry{flow(t, 1), flow(t, 2)}
+			for _, refused := range []bool{true, false} {
+				d := connected(&conn{}, all[:c.there])
+				want := rows("OpenFlow14")
+				want.Flows = flows(all...).Flows
+				if c.until {
+					want.Until = []ovsdb.Spec{ovsdb.IsolationSpec{Port: "p", VLAN: world.DeadVLAN, Keep: 5}}
+				}
+				d.Set(port("a"), want)
+				d.Set(port("other"), flows(flow(t, 3)))
+				db := database{nil, new([]string)}
+				if refused {
+					db.err = errors.New("no")
+				} else {
+					d.seq = view.Seq() + 1 // the news of what was written is on its way
+				}
+				r := d.Next(input(view), start)
+				r.Run(t.Context(), Switch{Rows: db})
+				if sent := slices.ContainsFunc(r.Bundles[0].Changes, func(c delta.Change) bool { return c.Owner == port("a") }); sent != c.sent {
+					t.Errorf("refused %v: sent %v, want %v", refused, sent, c.sent)
+				}
+			}
+		})
+	}
+}
+
 func TestRowsOfARound(t *testing.T) {
 	d, view := New(nil), emptyView()
 	d.Set(port("a"), rows("OpenFlow14"))

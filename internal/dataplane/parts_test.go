@@ -370,7 +370,7 @@ func TestARoundAgain(t *testing.T) {
 	// One zone of two fails: the flows of its ports wait, and no others.
 	_, r := decide(nil, nil)
 	r.RowErrs, r.FlushErrs = []error{nil}, []error{no, nil}
-	if failed := r.failed(); !failed[port("b")] || failed[port("c")] || failed[port("a")] {
+	if failed := r.failed(nil); !failed[port("b")] || failed[port("c")] || failed[port("a")] {
 		t.Errorf("%v", failed)
 	}
 }

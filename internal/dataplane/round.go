@@ -53,6 +53,7 @@ type Bundle struct {
 	Zones               map[uint16]bool     // the caller's: in which filters may change
 	// Withheld: changes had to wait.
 	Withheld bool
+	bare     map[world.Object]bool // see bare
 	// MetersDone are the changes of meters that were made; MeterErr says why others were not.
 	MetersDone []delta.MeterChange
 	MeterErr   error
@@ -136,11 +137,11 @@ func (d *Dataplane) rowsOf(view *ovsdb.View, o world.Object) (tx *ovsdb.Tx, ok b
 
 // bundle returns what can change on a bridge.
 func (d *Dataplane) bundle(r *Round, in *Input, b *bridge, held map[world.Object]bool, now time.Time) Bundle {
-	next := Bundle{Conn: b.conn}
-	b.monitor.repairAt = time.Time{}
 	changes := b.flows.Changes()
+	next := Bundle{Conn: b.conn, bare: b.bare(d.rows, in.View, changes, slices.AppendSeq(slices.Clone(r.Owners), maps.Keys(held)))}
+	b.monitor.repairAt = time.Time{}
 	for _, c := range changes {
-		if held[c.Owner] || b.waits(c, d.retries, now) {
+		if held[c.Owner] && !next.bare[c.Owner] || b.waits(c, d.retries, now) {
 			continue
 		}
 		if zone, ok := in.Unflushed(c.Owner); ok {
@@ -159,6 +160,22 @@ func (d *Dataplane) bundle(r *Round, in *Input, b *bridge, held map[world.Object
 		next.MetersOut = nil // a flow that is still there may use one of them
 	}
 	return next
+}
+
+// bare returns the objects of which a bridge has no flow at all, as after ovs-vswitchd has started anew, and whose rows let them stay in their
+// network, or in none, until it has. Whatever else their rows need, the flows of others would let packets reach them without filters.
+func (b *bridge) bare(rows *delta.Rows, view *ovsdb.View, changes []delta.Change, owners []world.Object) map[world.Object]bool {
+	missing, bare := map[world.Object]int{}, map[world.Object]bool{}
+	for _, c := range changes {
+		if !c.Entry.IsZero() {
+			missing[c.Owner]++
+		}
+	}
+	for _, o := range owners {
+		want, _ := rows.Wanted(o)
+		bare[o] = missing[o] > 0 && missing[o] == b.flows.Owned(o) && len(want.Until) > 0 && ovsdb.DiffRows(view, want.Until...).Len() == 0
+	}
+	return bare
 }
 
 // waits returns whether a change has to wait because one like it failed a moment ago. What an object that is gone leaves behind

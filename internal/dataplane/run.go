@@ -59,7 +59,7 @@ const applyTimeout = 30 * time.Second
 // Run makes the changes: meters, which flows refer to; rows, since flows refer to what they make; then one atomic bundle a
 // bridge, and at last the meters go that no flow uses any more. Zones of connection tracking with a new owner are emptied
 // before it has flows. The flows of a port whose rows or zone failed are left out: its guards must not go while its row still
-// has it in a network, nor may it meet the connections of another network.
+// has it in a network, nor may it meet the connections of another network. A bare port gets its flows all the same if only its rows failed.
 func (r *Round) Run(ctx context.Context, sw Switch) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
@@ -77,9 +77,8 @@ func (r *Round) Run(ctx context.Context, sw Switch) {
 	for _, zone := range r.Flush {
 		r.FlushErrs = append(r.FlushErrs, sw.Zones.FlushZone(ctx, zone))
 	}
-	failed := r.failed()
 	for i := range r.Bundles {
-		r.Bundles[i].commit(ctx, failed)
+		r.Bundles[i].commit(ctx, r.failed(r.Bundles[i].bare))
 	}
 	r.Took = time.Since(began)
 }

@@ -50,7 +50,7 @@ var watched = map[string]struct{ before, ceiling, target int }{
 	// metadata 1,940, local IPs 600, sets of members by what changed 80,
 	// fragments 90, memories of extensions that end 15, rules that stay until flows are in force 30,
 	// checksums of decisions by bytes 45, brokers with too many clients to set up 30.
-	"lines of product code": {51064, 77158, 51064},
+	"lines of product code": {51064, 77173, 51064},
 }
 
 // root is the tree that is measured. Another one than this is only printed.
