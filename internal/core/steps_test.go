@@ -134,7 +134,14 @@ func TestClaimOfAnAbsentPort(t *testing.T) {
 		if a.reports.claim("p0").Absent {
 			t.Error("a port that the server has is absent")
 		}
-		unbound := *a.world.Port("p1").Details
+		unbound, deleted := *a.world.Port("p1").Details, obeying(t, nil)
+		if err := deleted.world.Push(&neutron.Push{Kind: neutron.KindPort, Event: neutron.Deleted, Objects: []neutron.Primitive{told(t, neutron.KindPort, map[string]any{"id": "p0"})}}, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		deleted.world.Resolve()
+		if c := deleted.reports.claim("p0"); c.Absent || deleted.world.Port("p0").Wiring.State != world.Dead {
+			t.Errorf("%+v", c)
+		}
 		unbound.BindingLevels = nil
 		a.world.Ports([]string{"p0", "p1"}, []neutron.Port{unbound})
 		a.world.Resolve()

@@ -74,7 +74,7 @@ func (r *Round) Become(b Became, err error) error {
 	return nil
 }
 
-// failed returns the objects whose flows have to wait, because their rows were not written, but for bare ones, or their zone was not emptied.
+// failed returns the objects whose flows have to wait: their zone was not emptied, or their rows were not written. For rows bare ones do not wait.
 func (r *Round) failed(bare map[world.Object]bool) map[world.Object]bool {
 	failed := map[world.Object]bool{}
 	for i, err := range r.RowErrs {

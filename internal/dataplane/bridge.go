@@ -78,6 +78,7 @@ func (d *Dataplane) Linked(name string, conn Conn, err error, now time.Time) (ou
 	if conn == nil {
 		b.lostAt, b.err = now, err
 	} else {
+		d.retries.RetryNow(now) // a port whose rows were refused is not to wait without its flows while the others have theirs
 		b.monitor = monitor{contested: pace.Backoff[openflow.Key]{}, reading: true}
 	}
 	return out

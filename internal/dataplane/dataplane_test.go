@@ -234,7 +234,6 @@ func TestDeletionThatIsRefused(t *testing.T) {
 	}
 }
 
-// TestRowsOfARound: those that were written count, and those that were not wait. What is written shows in the view that follows.
 // TestBarePorts: a port that is in its network already, and of which the switch has no flow, gets its flows whatever becomes of its other rows.
 func TestBarePorts(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -252,8 +251,8 @@ func TestBarePorts(t *testing.T) {
 			view := emptyView()
 			view.Apply(&ovsdb.Batch{Seq: 2, Ports: []ovsdb.Diff[ovsdb.Port]{{New: &ovsdb.Port{UUID: "p", Name: "tap", Tag: &c.tag}}}})
 			all := []openflow.Entry{flow(t, 1), flow(t, 2)}
-			for _, refused := range []bool{true, false} {
-				d := connected(&conn{}, all[:c.there])
+			for _, rowsAre := range []string{"refused", "on their way", "refused before the bridge was connected"} {
+				d := New([]string{"br-int"})
 				want := rows("OpenFlow14")
 				want.Flows = flows(all...).Flows
 				if c.until {
@@ -261,22 +260,29 @@ func TestBarePorts(t *testing.T) {
 				}
 				d.Set(port("a"), want)
 				d.Set(port("other"), flows(flow(t, 3)))
-				db := database{nil, new([]string)}
-				if refused {
-					db.err = errors.New("no")
-				} else {
-					d.seq = view.Seq() + 1 // the news of what was written is on its way
+				db := database{errors.New("no"), new([]string)}
+				switch rowsAre {
+				case "on their way":
+					d.seq, db.err = view.Seq()+1, nil
+				case "refused before the bridge was connected":
+					r := planned(d, input(view), start)
+					r.Run(t.Context(), Switch{Rows: db})
+					d.Done(r, start)
 				}
+				sw := &conn{}
+				d.Linked("br-int", sw, nil, start)
+				d.Read(Reading{Bridge: "br-int", Conn: sw, Flows: all[:c.there]}, start)
 				r := d.Next(input(view), start)
 				r.Run(t.Context(), Switch{Rows: db})
 				if sent := slices.ContainsFunc(r.Bundles[0].Changes, func(c delta.Change) bool { return c.Owner == port("a") }); sent != c.sent {
-					t.Errorf("refused %v: sent %v, want %v", refused, sent, c.sent)
+					t.Errorf("rows %s: sent %v, want %v", rowsAre, sent, c.sent)
 				}
 			}
 		})
 	}
 }
 
+// TestRowsOfARound: those that were written count, and those that were not wait. What is written shows in the view that follows.
 func TestRowsOfARound(t *testing.T) {
 	d, view := New(nil), emptyView()
 	d.Set(port("a"), rows("OpenFlow14"))

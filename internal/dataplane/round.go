@@ -53,7 +53,7 @@ type Bundle struct {
 	Zones               map[uint16]bool     // the caller's: in which filters may change
 	// Withheld: changes had to wait.
 	Withheld bool
-	bare     map[world.Object]bool // see bare
+	bare     map[world.Object]bool // objects of which the bridge has no flow, see bridge.bare
 	// MetersDone are the changes of meters that were made; MeterErr says why others were not.
 	MetersDone []delta.MeterChange
 	MeterErr   error

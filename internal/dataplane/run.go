@@ -59,7 +59,7 @@ const applyTimeout = 30 * time.Second
 // Run makes the changes: meters, which flows refer to; rows, since flows refer to what they make; then one atomic bundle a
 // bridge, and at last the meters go that no flow uses any more. Zones of connection tracking with a new owner are emptied
 // before it has flows. The flows of a port whose rows or zone failed are left out: its guards must not go while its row still
-// has it in a network, nor may it meet the connections of another network. A bare port gets its flows all the same if only its rows failed.
+// has it in a network, nor may it meet the connections of another network. A port that is in its network without any flow, see bridge.bare, does not wait for its rows.
 func (r *Round) Run(ctx context.Context, sw Switch) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)

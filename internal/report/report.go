@@ -47,7 +47,7 @@ type Claim struct {
 	Revision     int64
 	ServerStatus string
 	Marked       bool // the row of the port says that an agent has wired it
-	Absent       bool // the server does not have the port on this host; not set if the server has announced that it deletes the port
+	Absent       bool // the server may not have the port on this host: it did not know it, or the port is dead; not set if it has announced that it deletes the port
 	Segment      world.SegmentKey
 	Tunnelled    bool // the server sends forwarding entries of the segment (l2population) when a port of it is reported up
 	NoEntries    bool // and no tunnel of the segment is known
