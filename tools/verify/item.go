@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -76,7 +77,7 @@ func (f figure) read(output string) (value string, ok bool) {
 	if f.take == most {
 		total = largest
 	}
-	return strconv.FormatFloat(total, 'f', -1, 64), true
+	return strconv.FormatFloat(math.Round(total*1000)/1000, 'f', -1, 64), true // 0.1 + 0.2 is 0.3
 }
 
 // number reads 1,234.5, and what stands before a unit.

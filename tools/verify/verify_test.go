@@ -94,7 +94,7 @@ func TestItemsAreWhole(t *testing.T) {
 }
 
 func TestFigures(t *testing.T) {
-	const output = "agent: 12 of 1,200 lost\nagent: 3 of 800 lost\nfaults_test.go:210: broker down\tpatchbay\t21\t44676\t0\t0 ms\t29784\t7\t0\t0.45 s\t\t26\t14\t\n| one port   | 2.05 s | 79 ms | 103 ms | 1.31 | ≤ 1.5 | yes |\n"
+	const output = "took 0.1 s\ntook 0.2 s\nagent: 12 of 1,200 lost\nagent: 3 of 800 lost\nfaults_test.go:210: broker down\tpatchbay\t21\t44676\t0\t0 ms\t29784\t7\t0\t0.45 s\t\t26\t14\t\n| one port   | 2.05 s | 79 ms | 103 ms | 1.31 | ≤ 1.5 | yes |\n"
 	for _, tc := range []struct {
 		f    figure
 		want string
@@ -102,6 +102,7 @@ func TestFigures(t *testing.T) {
 	}{
 		{figure{name: "last", pattern: `^agent: (\d+) of`, want: "= 3"}, "3", true},
 		{figure{name: "sum", pattern: `^agent: (\d+) of`, take: sum, want: "<= 14"}, "15", false},
+		{figure{name: "seconds", pattern: `^took ([\d.]+) s`, take: sum}, "0.3", true},
 		{figure{name: "most", pattern: `of ([\d,]+) lost`, take: most, want: ">= 1,200"}, "1200", true},
 		{figure{name: "count", pattern: `lost$`, take: count}, "2", true},
 		{fault("sent", "broker down", faultSent, ">= 44676"), "44676", true},
