@@ -11,6 +11,7 @@ import (
 	"github.com/patchbay-sdn/patchbay/internal/delta"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
 	"github.com/patchbay-sdn/patchbay/internal/pace"
+	"github.com/patchbay-sdn/patchbay/internal/world"
 	"github.com/patchbay-sdn/patchbay/openflow"
 )
 
@@ -26,6 +27,7 @@ type bridge struct {
 	err       error     // why
 	monitor   monitor
 	reset     reset
+	left      map[world.Object]time.Time // ports that went, and until when flows of theirs stay
 	// For people: flows that others changed and we repaired, and flows that we changed.
 	repaired, changed uint64
 }

@@ -351,7 +351,8 @@ func TestRoundsWait(t *testing.T) {
 	if r = planned(d, in, start.Add(time.Minute)); len(r.Bundles) != 1 || len(r.Bundles[0].MetersOut) != 1 || r.Bundles[0].Withheld {
 		t.Errorf("%+v", r.Bundles)
 	}
-	// What a port that is gone leaves behind does not wait: its number may be given to another.
+	// What a port that is gone leaves behind does not wait when its number was given to another.
+	in.View = numbered(1)
 	d = connected(&conn{}, []openflow.Entry{flow(t, 1)})
 	d.Set(port("a"), flows(flow(t, 1)))
 	d.Done(&Round{Owners: []world.Object{port("a")}, RowErrs: []error{errors.New("no")}}, start)

@@ -30,6 +30,13 @@ type monitor struct {
 	repairAt  time.Time // when the first of those is repaired that wait
 }
 
+// wake has waiting flows looked at again.
+func (m *monitor) wake(at time.Time) {
+	if m.repairAt.IsZero() || at.Before(m.repairAt) {
+		m.repairAt = at
+	}
+}
+
 const (
 	// compareEvery separates readings of a bridge whose switch does not report changes (Open vSwitch before 3.0).
 	compareEvery = time.Minute

@@ -89,7 +89,9 @@ func (d *Dataplane) Next(in Input, now time.Time) *Round {
 		if b.conn == nil || b.monitor.reading || name == in.RowsFirst {
 			continue // what is read must not cross what it is compared with
 		}
-		if next := d.bundle(r, &in, b, held, now); len(next.Changes)+len(next.MetersIn)+len(next.MetersOut) > 0 {
+		b.monitor.repairAt = time.Time{}
+		changes := b.departed(name, in.View, b.flows.Changes(), d.Wants, now)
+		if next := d.bundle(r, &in, b, changes, held, now); len(next.Changes)+len(next.MetersIn)+len(next.MetersOut) > 0 {
 			next.Bridge = name
 			r.Bundles = append(r.Bundles, next)
 		}
@@ -135,11 +137,9 @@ func (d *Dataplane) rowsOf(view *ovsdb.View, o world.Object) (tx *ovsdb.Tx, ok b
 	return tx, ok
 }
 
-// bundle returns what can change on a bridge.
-func (d *Dataplane) bundle(r *Round, in *Input, b *bridge, held map[world.Object]bool, now time.Time) Bundle {
-	changes := b.flows.Changes()
+// bundle returns those changes that can be made on a bridge.
+func (d *Dataplane) bundle(r *Round, in *Input, b *bridge, changes []delta.Change, held map[world.Object]bool, now time.Time) Bundle {
 	next := Bundle{Conn: b.conn, bare: b.bare(d.rows, in.View, changes, slices.AppendSeq(slices.Clone(r.Owners), maps.Keys(held)))}
-	b.monitor.repairAt = time.Time{}
 	for _, c := range changes {
 		if held[c.Owner] && !next.bare[c.Owner] || b.waits(c, d.retries, now) {
 			continue
@@ -179,12 +179,10 @@ func (b *bridge) bare(rows *delta.Rows, view *ovsdb.View, changes []delta.Change
 }
 
 // waits returns whether a change has to wait because one like it failed a moment ago. What an object that is gone leaves behind
-// goes at once: its port number may be given to another.
+// does not: its port number may be given to another, see departed.
 func (b *bridge) waits(c delta.Change, retries pace.Backoff[world.Object], now time.Time) bool {
 	if at := b.monitor.contested[c.Key].At; at.After(now) {
-		if b.monitor.repairAt.IsZero() || at.Before(b.monitor.repairAt) {
-			b.monitor.repairAt = at
-		}
+		b.monitor.wake(at)
 		return true
 	}
 	gone := c.Entry.IsZero() && b.flows.Owned(c.Owner) == 0
