@@ -249,7 +249,7 @@ func (f *filtered) warm(t *testing.T, sides []*side) {
 		var list []fired
 		for _, s := range sides {
 			for _, c := range append([]conn{s.kept}, s.calls...) {
-				c.own += 1 + uint16(f.last%1000)
+				c.own += 1 + uint16(f.last.Load()%1000)
 				list = append(list, s.shot(isNew, "first packet", c, conn.first, true, true))
 			}
 		}

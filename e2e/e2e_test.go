@@ -28,6 +28,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"text/tabwriter"
 	"time"
@@ -97,7 +98,7 @@ type cloud struct {
 	round round
 	nets  []*network
 	table table
-	last  token
+	last  atomic.Uint64
 	// hybrid: VMs are plugged in through Linux bridges.
 	hybrid bool
 }
@@ -212,10 +213,7 @@ func (c *cloud) vms() []*vm {
 	return all
 }
 
-func (c *cloud) token() token {
-	c.last++
-	return c.last
-}
+func (c *cloud) token() token { return token(c.last.Add(1)) }
 
 func (c *cloud) close() {
 	for _, v := range c.vms() {
