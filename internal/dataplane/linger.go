@@ -14,7 +14,7 @@ import (
 
 // linger is how long the flows stay that packets of a port meet whose row is gone. Until ovs-vswitchd has read that, the port is in its network, and
 // without flows nothing checks what it says. A busy one took 80 ms.
-const linger = time.Second
+const linger = 500 * time.Millisecond
 
 // departed leaves out the changes that take away flows of ports that went less than [linger] ago. Another port with the number of one of them shows
 // that ovs-vswitchd has read of it.

@@ -11,7 +11,7 @@ import (
 )
 
 // linger is how long the rules of a port stay that has left its VLAN: until ovs-vswitchd has read that, it has not. A busy one took 80 ms.
-const linger = time.Second
+const linger = 500 * time.Millisecond
 
 // leave forgets the ports that have left their VLANs.
 func (r *Room) leave(w *world.World, now time.Time) {
