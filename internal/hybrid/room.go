@@ -15,6 +15,7 @@ package hybrid
 import (
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -49,8 +50,8 @@ type Room struct {
 	admitted map[string]bool
 	// byFlows are ports that flows of another driver filter.
 	byFlows map[string]bool
-	// leaving are ports that are not to be filtered any more, and when they left their VLAN, as far as the switch has told; zero: not yet.
-	leaving map[string]time.Time
+	// leaving are ports that are not to be filtered any more, and are still in their VLAN as far as the switch has told.
+	leaving map[string]bool
 	prune   bool // the comparison under way deletes what belongs to no known port
 	pruned  bool
 	owed    []iptables.Connections
@@ -86,7 +87,7 @@ const (
 func New(cfg iptables.Config, clears bool) *Room {
 	return &Room{
 		filter: iptables.New(cfg), clears: clears, news: news{stale: true, members: true}, retries: pace.Backoff[struct{}]{},
-		admitted: map[string]bool{}, leaving: map[string]time.Time{},
+		admitted: map[string]bool{}, leaving: map[string]bool{},
 		groups: func(w *world.World) members { return w.Members },
 	}
 }
@@ -104,7 +105,7 @@ func (r *Room) Port(w *world.World, id string) {
 		return
 	}
 	if r.filter.Has(id) {
-		r.leaving[id] = time.Time{}
+		r.leaving[id] = true
 	} else if w.Port(id) == nil {
 		w.SetGuard(id, world.Unseen)
 	} else {
@@ -160,7 +161,7 @@ func (r *Room) Next(w *world.World, now time.Time, open func() bool, applied fun
 	if r.clears {
 		r.prune = r.ready(w, now, applied) && open()
 	} else {
-		r.leave(w, now)
+		r.leave(w)
 		r.prune = open() && !r.shutStrays(w)
 	}
 	switch {
@@ -191,6 +192,20 @@ func (r *Room) Next(w *world.World, now time.Time, open func() bool, applied fun
 // alike returns whether nothing but members has changed since the rules were compared, and no comparison is due.
 func (r *Room) alike(now time.Time) bool {
 	return !r.stale && r.prune == r.pruned && now.Before(r.checkAt)
+}
+
+// leave forgets the ports that have left their VLANs.
+func (r *Room) leave(w *world.World) {
+	for _, id := range slices.Sorted(maps.Keys(r.leaving)) {
+		if w.InVLAN(w.Port(id)) {
+			continue
+		}
+		r.filter.Delete(id)
+		delete(r.leaving, id)
+		delete(r.admitted, id)
+		r.stale = true
+		r.guard(w, id)
+	}
 }
 
 // shutStrays takes ports out of their networks of which nothing is known that rules could be made of, and returns whether there are some. Everything is
@@ -368,17 +383,9 @@ func (r *Room) WakeAt(now time.Time) time.Time {
 		return time.Time{}
 	}
 	at := r.checkAt
-	earlier := func(until time.Time) {
-		if !at.After(now) || until.Before(at) {
-			at = until
-		}
-	}
 	for _, since := range r.settling {
-		earlier(since.Add(revalidation))
-	}
-	for _, since := range r.leaving {
-		if !since.IsZero() {
-			earlier(since.Add(linger))
+		if until := since.Add(revalidation); !at.After(now) || until.Before(at) {
+			at = until
 		}
 	}
 	if !at.After(now) {
