@@ -12,12 +12,12 @@ import (
 	"github.com/patchbay-sdn/patchbay/openflow"
 )
 
-// linger is how long the flows stay that packets of a port meet whose row is gone. Until ovs-vswitchd has read that, the port is in its network, and
-// without flows nothing checks what it says. A busy one took 80 ms.
+// linger is how long flows about packets from a port stay after its row is deleted. Until ovs-vswitchd has read the deletion the port is in its
+// network, and without these flows nothing checks what it sends. A busy ovs-vswitchd took 80 ms.
 const linger = 500 * time.Millisecond
 
-// departed leaves out the changes that take away flows of ports that went less than [linger] ago. Another port with the number of one of them shows
-// that ovs-vswitchd has read of it.
+// departed returns the changes without the deletions of such flows that have to stay yet, and notes since when their ports are gone. If another port
+// of the bridge has the number, ovs-vswitchd has read the deletion, and the flows go at once.
 func (b *bridge) departed(name string, view *ovsdb.View, changes []delta.Change, wants func(world.Object) bool, now time.Time) []delta.Change {
 	until := map[world.Object]time.Time{}
 	var numbers map[uint64]bool
@@ -36,10 +36,11 @@ func (b *bridge) departed(name string, view *ovsdb.View, changes []delta.Change,
 			at = now.Add(linger)
 		}
 		until[c.Owner] = at
-		if at.After(now) {
-			b.monitor.wake(at)
+		if !at.After(now) {
+			return false
 		}
-		return at.After(now)
+		b.monitor.wake(at)
+		return true
 	})
 	b.left = until
 	return changes

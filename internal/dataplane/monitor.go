@@ -27,10 +27,10 @@ type monitor struct {
 	next time.Time
 	// contested are flows that somebody keeps changing: they are repaired ever more slowly.
 	contested pace.Backoff[openflow.Key]
-	repairAt  time.Time // when the first of those is repaired that wait
+	repairAt  time.Time // when the first flow is due of those that wait: contested ones, and those of ports that went
 }
 
-// wake has waiting flows looked at again.
+// wake has flows that wait looked at again at a time, if none are due before.
 func (m *monitor) wake(at time.Time) {
 	if m.repairAt.IsZero() || at.Before(m.repairAt) {
 		m.repairAt = at

@@ -10,8 +10,8 @@ import (
 )
 
 // countable are the items whose figures are counts, whatever else the machine does: they may run side by side. The others measure times or rates, or use what a
-// machine has once: podman's store, systemd, /etc, /var/lib/patchbay-lab. e2e-groups-hybrid is among them for [room]: what iptables let through before there were
-// rules waits in the switch's sockets, and must not be so much that it is read when the port is in its network.
+// machine has once: podman's store, systemd, /etc, /var/lib/patchbay-lab. e2e-groups-hybrid is among them: it leaves out frames that
+// waited in a socket of the switch for half a second at most, which is a time.
 var countable = regexp.MustCompile(`^(parity-|smoke-|queues-|handover-|e2e-(wiring|groups|isolation|hybrid|hybrid-drivers|routers|trunk|kept)$|` +
 	`(lab|record|config-oracle|options|corpus|messaging|openflow-golden|openflow-live|ovsdb|conntrack|firewall-peer|rule-mutations|ctlimit|hostile-generator)$|` +
 	`(unkind|decisions|histories|crashes|fuzz|mutants|explain|on-call|secrets)$)`)
