@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"os/exec"
@@ -215,7 +216,7 @@ func TestGoesOn(t *testing.T) {
 	if ran() != "1232" {
 		t.Fatalf("ran %s, want 1232\n%s", ran(), said.String())
 	}
-	write(t, dir, "thing/code.go", "package thing // changed\n")
+	write(t, dir, "thing/code.go", "package thing\n\nconst changed = true\n")
 	b := open(t, dir, items)
 	if got := dueNames(b); !slices.Equal(got, []string{"one", "two"}) {
 		t.Errorf("after a change of the product these are due: %v", got)
@@ -292,5 +293,29 @@ func TestSideBySide(t *testing.T) {
 	}
 	if got := dueNames(open(t, dir, items)); len(got) > 0 {
 		t.Errorf("%v have no result", got)
+	}
+}
+
+// A comment that is said better makes no result old; a directive, a string or a constant does.
+func TestCommentsDoNotCount(t *testing.T) {
+	const before = "//go:build linux\n\n// Package thing is one.\npackage thing\n\nconst wait = 5 // seconds\n\nvar text = `a // b` /* c */\n"
+	for _, tc := range []struct {
+		old, new string
+		same     bool
+	}{
+		{"is one", "is a thing", true},
+		{" // seconds", "", true},
+		{"/* c */", "", true},
+		{"= 5", "=  5", true},
+		{"build linux", "build windows", false},
+		{"a // b", "a // c", false},
+		{"wait = 5", "wait = 6", false},
+		{"seconds", "seconds\n\n//nolint:gochecknoglobals", false},
+		{"Package thing is one.", "Output: 5", false},
+	} {
+		after := strings.Replace(before, tc.old, tc.new, 1)
+		if same := bytes.Equal(code([]byte(before)), code([]byte(after))); after == before || same != tc.same {
+			t.Errorf("%q for %q: the same code is %v, want %v", tc.new, tc.old, same, tc.same)
+		}
 	}
 }
