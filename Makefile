@@ -3,7 +3,7 @@ SHELL := /bin/bash
 GO ?= go
 export CGO_ENABLED ?= 0
 
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+VERSION ?= $(shell deploy/version 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 GOLANGCI_LINT_VERSION := v2.11.4
 GOBIN_DIR := $(shell $(GO) env GOPATH)/bin
