@@ -180,7 +180,9 @@ func (x *isolation) answers(t *testing.T, router string) {
 		t.Fatal(err)
 	}
 	if !x.eventually(settled, found) {
-		t.Fatalf("there is no flow for answers to the router:\n%s", flows)
+		plugged, err := x.l.Host(1).Switch().Vsctl(x.ctx, "--columns=name,ofport,external_ids", "find", "Interface", "external_ids:iface-status=active")
+		t.Fatalf("there is no flow for answers to the router. Without an interface qr-… the layer-3 agent has not plugged it in, with one Patchbay has not wired it:\n%s%v\n%s",
+			plugged, err, flows)
 	}
 }
 
