@@ -2,13 +2,18 @@
 
 package parity
 
-import "encoding/json"
+import (
+	"encoding/json"
+
+	"github.com/patchbay-sdn/patchbay/internal/neutron"
+)
 
 // Idle are the calls that agents make without being moved by an event. They are not compared. By get_networks Patchbay finds an object
 // that tells the server's release.
 var Idle = []string{"report_state", "has_alive_neutron_server", "get_networks"}
 
-// Essence lists what a call of an agent to the server is about, one line for each thing that it names.
+// Essence lists what a call of an agent to the server is about, one line for each thing that it names. It leaves out the port that nobody has: Patchbay asks about it
+// when a report of ports takes ten seconds, to know whether the server has its database, which no event moves it to.
 func Essence(method string, arguments json.RawMessage) []string {
 	var args struct {
 		Up      []string            `json:"devices_up"`
@@ -45,6 +50,9 @@ func Essence(method string, arguments json.RawMessage) []string {
 	}
 	for key, values := range args.Filter {
 		for _, v := range values {
+			if args.Object == string(neutron.KindPort) && v == neutron.Nobody {
+				return nil
+			}
 			all = append(all, args.Object+" "+key+"="+v)
 		}
 	}
