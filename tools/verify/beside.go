@@ -3,7 +3,9 @@
 package main
 
 import (
+	"fmt"
 	"os"
+	"os/exec"
 	"regexp"
 	"strings"
 	"sync"
@@ -32,6 +34,16 @@ func makeRoom() (restore func(), err error) {
 		return nil, err
 	}
 	return func() { _ = os.WriteFile(room, had, 0o644) }, nil
+}
+
+// fetchModules fetches what tests import: namespaces of their own reach no proxy.
+func fetchModules(dir string) error {
+	cmd := exec.Command("go", "mod", "download")
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go mod download: %w\n%s", err, out)
+	}
+	return nil
 }
 
 // sideBySide has so many of the list at a time run, and returns the first error. Then nothing more begins.

@@ -150,6 +150,7 @@ func checkout(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	write(t, dir, "thing/code.go", "package thing\n")
+	write(t, dir, "go.mod", "module thing\n")
 	write(t, dir, "docs/verification.md", "")
 	write(t, dir, "README.md", "before\n"+beginMark+endMark+"after\n")
 	for _, args := range [][]string{{"init", "-q"}, {"add", "."}, {"-c", "user.name=x", "-c", "user.email=x@example.org", "commit", "-qm", "x"}} {
