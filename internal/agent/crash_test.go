@@ -766,7 +766,10 @@ func checked(p map[string]any) bool {
 // comesUnderFilters are ports that came under filters, and from which bundle on: they are closed until their filters
 // are known. With its only port a segment goes, and what is known of it.
 func (h *crashHistory) comesUnderFilters(before *truth) map[world.Object]int {
-	out := map[world.Object]int{}
+	out, wired := map[world.Object]int{}, map[world.Object]bool{} // a sub-port whose VM is started later is in no network before
+	for _, o := range h.owners {
+		wired[o] = true
+	}
 	for id, since := range h.filteredFrom {
 		if !h.cfg.Filter {
 			continue
@@ -775,7 +778,7 @@ func (h *crashHistory) comesUnderFilters(before *truth) map[world.Object]int {
 		network := before.ports[id]["network_id"]
 		alone := !slices.ContainsFunc(slices.Collect(maps.Keys(before.ports)), func(other string) bool {
 			_, anew := h.applied["plug anew "+other] // one that waits for its filters has no segment yet
-			return other != id && !anew && before.ports[other]["network_id"] == network && len(h.ovs.numbers(other)) > 0
+			return other != id && !anew && wired[world.PortObject(other)] && before.ports[other]["network_id"] == network && len(h.ovs.numbers(other)) > 0
 		})
 		for _, o := range h.owners {
 			goes := false
