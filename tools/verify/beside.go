@@ -24,8 +24,14 @@ const apart = `unshare --net --mount --propagation private bash -c 'ip link set 
 // room is what sockets in namespaces of their own take from the machine; they cannot set it themselves.
 const room = "/proc/sys/net/core/rmem_default"
 
-// makeRoom has sockets hold as much as the tests that count packets set where they can.
-func makeRoom() (restore func(), err error) {
+// prepare fetches the modules that tests import, because namespaces of their own reach no proxy, and has sockets hold as much as the tests that count packets
+// set where they can.
+func prepare(dir string) (restore func(), err error) {
+	cmd := exec.Command("go", "mod", "download")
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("go mod download: %w\n%s", err, out)
+	}
 	had, err := os.ReadFile(room)
 	if err != nil {
 		return nil, err
@@ -34,16 +40,6 @@ func makeRoom() (restore func(), err error) {
 		return nil, err
 	}
 	return func() { _ = os.WriteFile(room, had, 0o644) }, nil
-}
-
-// fetchModules fetches what tests import: namespaces of their own reach no proxy.
-func fetchModules(dir string) error {
-	cmd := exec.Command("go", "mod", "download")
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("go mod download: %w\n%s", err, out)
-	}
-	return nil
 }
 
 // sideBySide has so many of the list at a time run, and returns the first error. Then nothing more begins.

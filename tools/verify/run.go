@@ -83,10 +83,7 @@ func (b *book) run(out io.Writer, c plan) error {
 		return nil
 	}
 	err := b.locked(together, func() error {
-		if err := fetchModules(b.dir); err != nil {
-			return err
-		}
-		restore, err := makeRoom()
+		restore, err := prepare(b.dir)
 		if err != nil {
 			return err
 		}
