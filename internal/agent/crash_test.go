@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"net/netip"
 	"os"
@@ -763,23 +764,22 @@ func checked(p map[string]any) bool {
 	return p["device_owner"] == "compute:nova" && fmt.Sprint(p["security"]) == fmt.Sprint(fake.Wrapped(map[string]any{"port_security_enabled": true}))
 }
 
-// comesUnderFilters are ports that came under filters, and from which bundle on: they are closed until their filters
-// are known. With its only port a segment goes, and what is known of it.
-func (h *crashHistory) comesUnderFilters(before *truth) map[world.Object]int {
-	out, wired := map[world.Object]int{}, map[world.Object]bool{} // a sub-port whose VM is started later is in no network before
-	for _, o := range h.owners {
-		wired[o] = true
-	}
+// span is from one bundle on, and before another one.
+type span struct{ from, until int }
+
+func (s span) has(bundle int) bool { return bundle >= s.from && bundle < s.until }
+
+// comesUnderFilters are ports that came under filters, and in which bundles they are closed: until their filters are known. With its only
+// port a segment goes, and what is known of it, until another port is in the network.
+func (h *crashHistory) comesUnderFilters(before *truth) map[world.Object]span {
+	out := map[world.Object]span{}
 	for id, since := range h.filteredFrom {
 		if !h.cfg.Filter {
 			continue
 		}
-		out[world.PortObject(id)] = since
+		out[world.PortObject(id)] = span{since, math.MaxInt}
 		network := before.ports[id]["network_id"]
-		alone := !slices.ContainsFunc(slices.Collect(maps.Keys(before.ports)), func(other string) bool {
-			_, anew := h.applied["plug anew "+other] // one that waits for its filters has no segment yet
-			return other != id && !anew && wired[world.PortObject(other)] && before.ports[other]["network_id"] == network && len(h.ovs.numbers(other)) > 0
-		})
+		alone := span{since, h.another(before, id, network)}
 		for _, o := range h.owners {
 			goes := false
 			switch o := o.(type) {
@@ -792,12 +792,36 @@ func (h *crashHistory) comesUnderFilters(before *truth) map[world.Object]int {
 			case world.TunnelObject:
 				goes = h.cfg.L2Population && o.Type == networkType(network)
 			}
-			if alone && goes {
-				out[o] = since
+			if goes && alone.has(since) {
+				out[o] = alone
 			}
 		}
 	}
 	return out
+}
+
+// another is the bundle by whose end a port of the network other than one was in it: 0 for one that had flows before.
+func (h *crashHistory) another(before *truth, than string, network any) int {
+	first := math.MaxInt
+	for id, p := range before.ports {
+		_, anew := h.applied["plug anew "+id] // one that waits for its filters has no segment yet
+		if id == than || anew || p["network_id"] != network || len(h.ovs.numbers(id)) == 0 {
+			continue
+		}
+		for _, o := range h.owners {
+			if o == world.PortObject(id) {
+				return 0
+			}
+		}
+		// A sub-port whose VM is started later.
+		for n, c := range h.watch.log {
+			if slices.Contains(slices.Collect(maps.Values(c.tagged)), id) {
+				first = min(first, n)
+				break
+			}
+		}
+	}
+	return first
 }
 
 // networkType is the type of a network.
@@ -822,10 +846,10 @@ func both(a, b map[bridgeKey]openflow.Entry) map[bridgeKey]openflow.Entry {
 
 // neverEmpty looks for flows that are right all the time and are touched. Those of what is closed for a while may go from then on, and
 // those from the numbers of strangers.
-func (h *crashHistory) neverEmpty(before, steady map[bridgeKey]openflow.Entry, closed map[world.Object]int, strangers map[uint64]int) {
+func (h *crashHistory) neverEmpty(before, steady map[bridgeKey]openflow.Entry, closed map[world.Object]span, strangers map[uint64]int) {
 	h.t.Helper()
 	mayGo := func(k bridgeKey, bundle int) bool {
-		if since, is := closed[h.owners[k]]; is && bundle >= since {
+		if when, is := closed[h.owners[k]]; is && when.has(bundle) {
 			return true
 		}
 		f, err := before[k].Flow()
