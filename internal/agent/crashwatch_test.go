@@ -20,6 +20,7 @@ import (
 type watched struct {
 	mu      sync.Mutex
 	vlans   map[uint16]string // what local VLANs stand for, and stood for as long as nothing else got them
+	open    map[string]bool   // ports that are to be in a network without filters, as far as it knows
 	rests   bool
 	missing []string
 }
@@ -64,7 +65,7 @@ func watchAgent(a *Agent, before *watched) *watched {
 			w.mu.Lock()
 			now := maps.Clone(w.vlans)
 			maps.Copy(now, vlansOf(a))
-			w.vlans = now
+			w.vlans, w.open = now, openPorts(a)
 			w.mu.Unlock()
 		}
 		if probe != nil {
@@ -72,6 +73,17 @@ func watchAgent(a *Agent, before *watched) *watched {
 		}
 	}
 	return w
+}
+
+// openPorts are ports that an agent wires without filters.
+func openPorts(a *Agent) map[string]bool {
+	open := map[string]bool{}
+	for _, id := range a.world().PortIDs() {
+		if p := a.world().Port(id); p.Wiring.State == world.Wired && !a.world().Filtered(p) {
+			open[id] = true
+		}
+	}
+	return open
 }
 
 // restless says whether something changes all the time, so that the snapshot never is what is known now.

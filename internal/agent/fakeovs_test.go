@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/patchbay-sdn/patchbay/internal/fake"
 	"github.com/patchbay-sdn/patchbay/internal/ovsdb"
@@ -95,6 +96,26 @@ func (o *fakeOVS) client() *ovsdb.Client {
 
 // leave ends a session, which its agent has left.
 func (o *fakeOVS) leave(*ovsSession) {}
+
+// Changes is the news of the database, which may come late.
+func (s *ovsSession) Changes() <-chan *ovsdb.Batch {
+	if s.life.late == 0 {
+		return s.Client.Changes()
+	}
+	late := make(chan *ovsdb.Batch)
+	go func() {
+		defer close(late)
+		for b := range s.Client.Changes() {
+			time.Sleep(s.life.late)
+			select {
+			case late <- b:
+			case <-s.life.died:
+				return
+			}
+		}
+	}()
+	return late
+}
 
 func (s *ovsSession) CommitAll(ctx context.Context, txs []*ovsdb.Tx) (ovsdb.Result, []error) {
 	if !s.life.step() {

@@ -35,6 +35,7 @@ type life struct {
 	died    chan struct{}
 	onDeath func()
 	conns   []net.Conn
+	late    time.Duration // by which the news of the database comes
 }
 
 func newLife(limit int, onDeath func()) *life {

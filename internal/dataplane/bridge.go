@@ -27,6 +27,7 @@ type bridge struct {
 	err       error     // why
 	monitor   monitor
 	reset     reset
+	refused   map[world.Object]bool      // of which it refused a flow or a meter since it was connected
 	left      map[world.Object]time.Time // ports that went, and until when flows of theirs stay
 	// For people: flows that others changed and we repaired, and flows that we changed.
 	repaired, changed uint64
@@ -81,7 +82,7 @@ func (d *Dataplane) Linked(name string, conn Conn, err error, now time.Time) (ou
 		b.lostAt, b.err = now, err
 	} else {
 		d.retries.RetryNow(now) // a port whose rows were refused is not to wait without its flows while the others have theirs
-		b.monitor = monitor{contested: pace.Backoff[openflow.Key]{}, reading: true}
+		b.monitor, b.refused = monitor{contested: pace.Backoff[openflow.Key]{}, reading: true}, map[world.Object]bool{}
 	}
 	return out
 }

@@ -251,7 +251,7 @@ func TestBarePorts(t *testing.T) {
 			view := emptyView()
 			view.Apply(&ovsdb.Batch{Seq: 2, Ports: []ovsdb.Diff[ovsdb.Port]{{New: &ovsdb.Port{UUID: "p", Name: "tap", Tag: &c.tag}}}})
 			all := []openflow.Entry{flow(t, 1), flow(t, 2)}
-			for _, rowsAre := range []string{"refused", "on their way", "refused before the bridge was connected"} {
+			for _, rowsAre := range []string{"refused", "on their way", "refused before the bridge was connected", "refused while the bridge is read"} {
 				d := New([]string{"br-int"})
 				want := rows("OpenFlow14")
 				want.Flows = flows(all...).Flows
@@ -271,6 +271,11 @@ func TestBarePorts(t *testing.T) {
 				}
 				sw := &conn{}
 				d.Linked("br-int", sw, nil, start)
+				if rowsAre == "refused while the bridge is read" {
+					r := planned(d, input(view), start)
+					r.Run(t.Context(), Switch{Rows: db})
+					d.Done(r, start)
+				}
 				d.Read(Reading{Bridge: "br-int", Conn: sw, Flows: all[:c.there]}, start)
 				r := d.Next(input(view), start)
 				r.Run(t.Context(), Switch{Rows: db})
@@ -279,6 +284,25 @@ func TestBarePorts(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestABarePortWhoseFlowIsRefused waits, and does not keep the switch busy.
+func TestABarePortWhoseFlowIsRefused(t *testing.T) {
+	tag, view := 5, emptyView()
+	view.Apply(&ovsdb.Batch{Seq: 2, Ports: []ovsdb.Diff[ovsdb.Port]{{New: &ovsdb.Port{UUID: "p", Name: "tap", Tag: &tag}}}})
+	d := connected(&conn{commitErr: &openflow.BundleError{Failures: []openflow.Failure{{Index: 0}}}}, nil)
+	want := rows("OpenFlow14")
+	want.Flows, want.Until = flows(flow(t, 1)).Flows, []ovsdb.Spec{ovsdb.IsolationSpec{Port: "p", VLAN: world.DeadVLAN, Keep: 5}}
+	d.Set(port("a"), want)
+	for _, sends := range []bool{true, false} {
+		r := d.Next(input(view), start)
+		r.Run(t.Context(), Switch{Rows: database{errors.New("no"), new([]string)}})
+		d.Landed()
+		d.Done(r, start)
+		if len(r.Bundles) > 0 != sends {
+			t.Errorf("%d bundles, want one: %v", len(r.Bundles), sends)
+		}
 	}
 }
 

@@ -141,7 +141,7 @@ func (d *Dataplane) rowsOf(view *ovsdb.View, o world.Object) (tx *ovsdb.Tx, ok b
 func (d *Dataplane) bundle(r *Round, in *Input, b *bridge, changes []delta.Change, held map[world.Object]bool, now time.Time) Bundle {
 	next := Bundle{Conn: b.conn, bare: b.bare(d.rows, in.View, changes, slices.AppendSeq(slices.Clone(r.Owners), maps.Keys(held)))}
 	for _, c := range changes {
-		if held[c.Owner] && !next.bare[c.Owner] || b.waits(c, d.retries, now) {
+		if held[c.Owner] && !next.bare[c.Owner] || b.waits(c, d.retries, next.bare, now) {
 			continue
 		}
 		if zone, ok := in.Unflushed(c.Owner); ok {
@@ -179,14 +179,14 @@ func (b *bridge) bare(rows *delta.Rows, view *ovsdb.View, changes []delta.Change
 }
 
 // waits returns whether a change has to wait because one like it failed a moment ago. What an object that is gone leaves behind
-// does not: its port number may be given to another, see departed.
-func (b *bridge) waits(c delta.Change, retries pace.Backoff[world.Object], now time.Time) bool {
+// does not: its port number may be given to another, see departed. Nor does a bare port whose rows failed.
+func (b *bridge) waits(c delta.Change, retries pace.Backoff[world.Object], bare map[world.Object]bool, now time.Time) bool {
 	if at := b.monitor.contested[c.Key].At; at.After(now) {
 		b.monitor.wake(at)
 		return true
 	}
 	gone := c.Entry.IsZero() && b.flows.Owned(c.Owner) == 0
-	return !gone && retries.Waiting(c.Owner, now)
+	return !gone && retries.Waiting(c.Owner, now) && (b.refused[c.Owner] || !bare[c.Owner])
 }
 
 // Landed takes that no round is in flight any more, whatever became of it.
@@ -231,6 +231,7 @@ func (d *Dataplane) metersFailed(out *Outcome, b *bridge, sent Bundle, now time.
 	for _, c := range sent.MetersIn {
 		if !slices.ContainsFunc(sent.MetersDone, func(done delta.MeterChange) bool { return done.Meter.ID == c.Meter.ID }) {
 			wait := d.retries.Fail(c.Owner, now)
+			b.refused[c.Owner] = true
 			out.log(slog.LevelError, true, "meter rejected by the switch, retrying", "bridge", sent.Bridge, "object", world.NameOf(c.Owner), "err", sent.MeterErr, "after", wait)
 		}
 	}
@@ -250,6 +251,7 @@ func (d *Dataplane) bundleFailed(out *Outcome, b *bridge, sent Bundle, now time.
 	if len(refused.Failures) == 0 {
 		for _, c := range sent.Changes {
 			d.retries.Fail(c.Owner, now)
+			b.refused[c.Owner] = true
 		}
 		out.log(slog.LevelError, true, "flows rejected by the switch, retrying", "bridge", sent.Bridge, "err", sent.Err)
 		return
@@ -261,6 +263,7 @@ func (d *Dataplane) bundleFailed(out *Outcome, b *bridge, sent Bundle, now time.
 	for _, f := range refused.Failures {
 		o := sent.Changes[f.Index].Owner
 		wait := d.retries.Fail(o, now)
+		b.refused[o] = true
 		out.log(slog.LevelError, true, "flow rejected by the switch, retrying", "bridge", sent.Bridge, "object", world.NameOf(o), "err", sent.Err, "after", wait)
 	}
 }
