@@ -52,18 +52,19 @@ func (c *cloud) converge(t failer) {
 	if c.host.flows[world.BridgeObject("br-int")] == nil {
 		c.compile(t, c.w.Everything())
 	}
-	asked := map[world.Item]bool{}
-	c.answerAll(t, asked)
+	c.answerAll(t)
 	for ids := c.w.Missing(); len(ids) > 0; ids = c.w.Missing() {
 		for _, id := range ids { // one after the other, so that local VLANs are given in this order
 			c.answerPorts([]string{id})
-			c.answerAll(t, asked)
+			c.answerAll(t)
 		}
 	}
 }
 
-// answerAll answers what is asked about groups until nothing more is. What the server does not know is asked once.
-func (c *cloud) answerAll(t failer, asked map[world.Item]bool) {
+// answerAll answers what is asked about groups until nothing more is. What the server does not know is asked once; what it knows may be
+// forgotten again, and asked anew after another port was told.
+func (c *cloud) answerAll(t failer) {
+	asked := map[world.Item]bool{}
 	for {
 		c.settle(t)
 		var first []world.Item
