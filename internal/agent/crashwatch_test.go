@@ -79,7 +79,7 @@ func watchAgent(a *Agent, before *watched) *watched {
 func openPorts(a *Agent) map[string]bool {
 	open := map[string]bool{}
 	for _, id := range a.world().PortIDs() {
-		if p := a.world().Port(id); p.Wiring.State == world.Wired && !a.world().Filtered(p) {
+		if p := a.world().Port(id); a.world().Trusted(p) {
 			open[id] = true
 		}
 	}
